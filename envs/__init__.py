@@ -1,0 +1,1 @@
+"""Simulators behind one contract: vector environments whose ended episodes wait."""

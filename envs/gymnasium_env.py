@@ -1,0 +1,190 @@
+"""Any registered environment, through Gymnasium's own vectorisation.
+
+Gymnasium has no way to leave one ended environment alone while stepping the others:
+its autoreset modes restart it, and ``DISABLED`` forbids the step. So each environment
+gets a wrapper that is told with its action whether it is to act, and that reports the
+end of its episode beside Gymnasium's flags, not in them. An ended environment is then
+never touched, and a live one's trajectory cannot depend on it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.base import EpisodeVectorEnv, positive_int
+
+Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Env]]
+
+
+class GymnasiumVectorEnv(EpisodeVectorEnv):
+    """``num_envs`` copies of a registered environment.
+
+    Args:
+        env_id: a registered id, or ``"module:id"`` to import ``module`` first.
+        num_envs: how many environments.
+        vectorization_mode: ``"sync"`` steps one after the other in this process;
+            ``"async"`` gives each environment its own process, worth it when a step
+            takes much longer than a message between processes (about 0.1 ms).
+        num_threads: with ``"async"``, how many processes may step at the same time;
+            ``"sync"`` has one.
+        max_episode_steps: the limit on an episode; by default the registered one.
+        wrappers: functions applied to each environment, first to last.
+        **env_options: arguments of the environment itself.
+
+    Raises:
+        ValueError: the environment has no limit on an episode and none is given, its
+            observations are not a ``Box``, its actions neither a ``Box`` nor
+            ``Discrete``, or the mode is unknown.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        vectorization_mode: Literal["sync", "async"] = "sync",
+        num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+        wrappers: Wrappers = (),
+        **env_options: Any,
+    ) -> None:
+        if max_episode_steps is not None:
+            env_options["max_episode_steps"] = positive_int(
+                "max_episode_steps", max_episode_steps
+            )
+        # Always sync or async: a custom vector environment (CartPole has one) may
+        # ignore the reset mask.
+        self._vector_env = gymnasium.make_vec(
+            env_id,
+            positive_int("num_envs", num_envs),
+            vectorization_mode=vectorization_mode,
+            vector_kwargs=_vector_options(vectorization_mode, num_threads),
+            wrappers=(*wrappers, _StandStill),
+            **env_options,
+        )
+        try:
+            spec = self._vector_env.spec
+            observation_space = self._vector_env.single_observation_space
+            action_space = self._vector_env.single_action_space[0]
+            _check_spaces(env_id, observation_space, action_space)
+            limit = max_episode_steps or spec.max_episode_steps
+            if limit is None:
+                raise ValueError(
+                    f"max_episode_steps: {env_id} has no limit on an episode, which "
+                    "may then never end: pass max_episode_steps"
+                )
+        except ValueError:
+            self._vector_env.close()
+            raise
+        super().__init__(num_envs, observation_space, action_space, limit)
+        self.spec = spec
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes the environments and their processes."""
+        self._vector_env.close()
+
+    def _start(
+        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        if not mask.any():
+            return {}
+        all_seeds: list[int | None] = [None] * self.num_envs
+        for i, seed in zip(np.flatnonzero(mask), seeds, strict=True):
+            all_seeds[i] = seed
+        # Gymnasium stacks the observations of all environments, so that each must
+        # have been reset once; those outside the first mask still wait for theirs.
+        chosen = mask if self._was_reset else np.ones(self.num_envs, bool)
+        observations, info = self._vector_env.reset(
+            seed=all_seeds, options={**options, "reset_mask": chosen}
+        )
+        np.copyto(self._observations, observations)
+        return info
+
+    def _advance(
+        self, actions: np.ndarray, live: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        observations, rewards, _, _, info = self._vector_env.step(
+            (actions, live.astype(np.int64))
+        )
+        np.copyto(self._observations, observations)
+        terminated, truncated = (
+            self._pop_flags(info, name) for name in (_TERMINATED, _TRUNCATED)
+        )
+        return rewards, terminated, truncated, info
+
+    def _pop_flags(self, info: dict[str, Any], name: str) -> np.ndarray:
+        """Takes a flag of :class:`_StandStill` out of the info dictionary."""
+        info.pop(f"_{name}", None)
+        return info.pop(name, np.zeros(self.num_envs, bool))
+
+
+_TERMINATED = "stand_still/terminated"
+_TRUNCATED = "stand_still/truncated"
+
+
+class _StandStill(gymnasium.Wrapper):
+    """Acts only when told to, and reports an episode's end in the info dictionary.
+
+    Its action is ``(action, live)``. Gymnasium never sees the end of an episode, so
+    that it neither restarts the environment nor refuses to go on.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.action_space = gymnasium.spaces.Tuple(
+            (env.action_space, gymnasium.spaces.Discrete(2))
+        )
+        self._observation: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: tuple[Any, Any]) -> tuple[Any, float, bool, bool, dict]:
+        """Steps the environment if ``live``, the second half of the action."""
+        action, live = action
+        if not live:
+            return self._observation, 0.0, False, False, {}
+        self._observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            flags = {_TERMINATED: bool(terminated), _TRUNCATED: bool(truncated)}
+            info = {**info, **flags}
+        return self._observation, float(reward), False, False, info
+
+
+def _vector_options(mode: str, num_threads: int | None) -> dict[str, Any]:
+    """Returns the arguments of Gymnasium's vector environment."""
+    options: dict[str, Any] = {"copy": False, "autoreset_mode": AutoresetMode.DISABLED}
+    match mode:
+        case "sync":
+            return options
+        case "async":
+            # Never fork: JAX's threads do not survive it.
+            options["context"] = "spawn"
+            options["max_concurrency"] = num_threads
+            return options
+        case _:
+            raise ValueError(
+                f"vectorization_mode: got {mode!r}, expected 'sync' or 'async'"
+            )
+
+
+def _check_spaces(
+    env_id: str, observation_space: gymnasium.Space, action_space: gymnasium.Space
+) -> None:
+    """Raises unless policies can take these observations and give these actions."""
+    if not isinstance(observation_space, gymnasium.spaces.Box):
+        raise ValueError(
+            f"env_id: {env_id} observes {observation_space}, expected a Box: pass "
+            "wrappers=[gymnasium.wrappers.FlattenObservation] or another wrapper"
+        )
+    if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
+        raise ValueError(
+            f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: "
+            "pass wrappers=[...] with one that transforms actions"
+        )

@@ -1,0 +1,70 @@
+"""From an environment's id to a vector environment."""
+
+import difflib
+from typing import Any
+
+import gymnasium
+
+from envs.base import EpisodeVectorEnv
+from envs.gymnasium_env import GymnasiumVectorEnv
+from envs.mujoco_env import MujocoVectorEnv
+
+
+def make(
+    env_id: str, num_envs: int, num_threads: int | None = None, **options: Any
+) -> EpisodeVectorEnv:
+    """Builds ``num_envs`` copies of an environment, on its fastest engine.
+
+    Args:
+        env_id: an id of ``MujocoVectorEnv.supported``, or any other that Gymnasium
+            knows, or ``"module:id"`` to import the module that registers it.
+        num_envs: how many environments.
+        num_threads: threads that step them, for engines that have threads; by default
+            all the CPUs this process may use.
+        **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv` or
+            :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
+            common to both.
+
+    Returns:
+        A vector environment without autoreset, see
+        :class:`envs.base.EpisodeVectorEnv`.
+
+    Raises:
+        ValueError: nobody knows the id, or the environment needs a package that is not
+            installed; or an option has a wrong value.
+
+    Example:
+        >>> env = make("HalfCheetah-v5", num_envs=4)
+        >>> observations, info = env.reset(seed=0)
+        >>> observations.shape
+        (4, 17)
+    """
+    match env_id:
+        case str() if env_id in MujocoVectorEnv.supported:
+            return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
+        case str() if env_id in gymnasium.registry or ":" in env_id:
+            return _make_registered(env_id, num_envs, num_threads, options)
+        case _:
+            raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
+
+
+def _make_registered(
+    env_id: str, num_envs: int, num_threads: int | None, options: dict[str, Any]
+) -> GymnasiumVectorEnv:
+    """Builds it through Gymnasium, and says in one line what is missing if it fails."""
+    try:
+        return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
+    except gymnasium.error.DependencyNotInstalled as error:
+        message = f"env_id: {env_id} needs a package that is not installed: {error}"
+    except (ImportError, gymnasium.error.UnregisteredEnv) as error:
+        message = f"env_id: {env_id} cannot be made: {error}"
+    raise ValueError(" ".join(message.split()))
+
+
+def _hint(env_id: Any) -> str:
+    """Names the closest ids."""
+    known = {*MujocoVectorEnv.supported, *gymnasium.registry}
+    close = difflib.get_close_matches(str(env_id), known, n=3, cutoff=0.5)
+    if not close:
+        return "; gymnasium.pprint_registry() lists those that are known"
+    return f"; did you mean {', '.join(close)}?"

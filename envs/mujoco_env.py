@@ -1,0 +1,169 @@
+"""Gymnasium's MuJoCo tasks, many at once, on MuJoCo's own threads.
+
+``mujoco.batch`` steps simulations on a C++ thread pool and shows every field as one
+array over environments; observations, rewards and endings are then a few NumPy calls
+over all environments (:mod:`envs.mujoco_tasks`). Only live environments are stepped.
+Trajectories are those of ``gymnasium.make`` with the same seeds and actions, whatever
+the number of environments and threads.
+
+Observations are float32, Gymnasium's float64 rounded once: the policies are float32,
+and writing the concatenation as float32 costs no more than writing it as float64.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from mujoco.batch import Batch, SimulationError
+
+from envs.base import EpisodeVectorEnv, positive_int
+from envs.mujoco_batch import ContactForceBatch
+from envs.mujoco_tasks import TASKS
+
+# The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
+_FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
+
+
+class MujocoVectorEnv(EpisodeVectorEnv):
+    """``num_envs`` copies of one of Gymnasium's MuJoCo tasks.
+
+    A simulation fails when MuJoCo raises an error in it or finds NaN, infinite or huge
+    numbers in its state, acceleration or controls (it then restarts the simulation, or
+    drops the controls, and goes on; Gymnasium does not notice). Here its episode ends:
+    ``terminated``, reward NaN, and ``info["simulation_failed"]`` is a ``[num_envs]``
+    bool mask of the live environments that failed in this step. The others go on
+    undisturbed.
+
+    Building one switches MuJoCo's own log off for the process: it would print each
+    such failure and append it to ``MUJOCO_LOG.TXT`` in the working directory.
+
+    Args:
+        env_id: one of ``MujocoVectorEnv.supported``.
+        num_envs: how many environments.
+        num_threads: threads that step them, this one included; by default the number of
+            CPUs this process may use.
+        max_episode_steps: the limit on an episode; by default the task's own.
+
+    Raises:
+        ValueError: the id is not supported, or a number is not a positive integer.
+    """
+
+    supported: ClassVar[tuple[str, ...]] = tuple(TASKS)
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        if env_id not in TASKS:
+            raise ValueError(
+                f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
+            )
+        num_envs = positive_int("num_envs", num_envs)
+        if num_threads is None:
+            num_threads = available_cpus()
+        self.num_threads = positive_int("num_threads", num_threads)
+        _silence_mujoco_log()
+
+        task = TASKS[env_id]
+        path = Path(gymnasium.__file__).parent / "envs/mujoco/assets" / task.model_file
+        model = mujoco.MjModel.from_xml_path(str(path))
+        if task.contact_forces:
+            self._batch = ContactForceBatch(model, path, num_envs, self.num_threads)
+        else:
+            self._batch = Batch(model, num_envs, self.num_threads)
+        self._task = task(model, self._batch.bind)
+        self._initial_state = self._batch.state[0].copy()
+        self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
+        self._generators: list[np.random.Generator | None] = [None] * num_envs
+
+        size = sum(part.shape[1] for part in self._task.observation())
+        super().__init__(
+            num_envs,
+            gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32),
+            gymnasium.spaces.Box(
+                *model.actuator_ctrlrange.T.astype(np.float32), dtype=np.float32
+            ),
+            task.max_episode_steps if max_episode_steps is None else max_episode_steps,
+        )
+        self.spec = gymnasium.spec(env_id)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Releases the simulations and their threads."""
+        del self._task, self._num_unstable, self._batch
+
+    def _start(
+        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        if options:
+            raise ValueError(
+                f"options: got {sorted(options)}, expected 'reset_mask' only"
+            )
+        ids = np.flatnonzero(mask).astype(np.int32)
+        self._batch.state[ids] = self._initial_state
+        self._batch.warning[ids] = 0
+        for i, seed in zip(ids.tolist(), seeds, strict=True):
+            generator = self._generators[i]
+            if seed is not None or generator is None:
+                generator, _ = np_random(seed)
+                self._generators[i] = generator
+            self._task.qpos[i], self._task.qvel[i] = self._task.initial_state(generator)
+        self._batch.forward(ids)
+        with np.errstate(invalid="ignore", over="ignore"):
+            parts = self._task.observation()
+            self._task.remember()
+        self._observations[ids] = np.concatenate([p[ids] for p in parts], axis=1)
+        return {}
+
+    def _advance(
+        self, actions: np.ndarray, live: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
+        actions = actions.astype(np.float32, copy=False)
+        np.copyto(self._task.ctrl, actions, where=live[:, None])
+        failed = self._simulate(live)
+        # Numbers of a fallen or failed simulation may have no finite square. Rows that
+        # stand still are computed again, to the same values.
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.concatenate(
+                self._task.observation(),
+                axis=1,
+                out=self._observations,
+                casting="same_kind",
+            )
+            terminated = self._task.terminated()
+            rewards = self._task.reward(actions, terminated)
+            self._task.remember()
+        rewards[failed] = np.nan
+        return rewards, terminated | failed, False, {"simulation_failed": failed}
+
+    def _simulate(self, live: np.ndarray) -> np.ndarray:
+        """Steps the live simulations; returns ``[num_envs]``, those that failed."""
+        ids = None if live.all() else np.flatnonzero(live).astype(np.int32)
+        failed = np.zeros(self.num_envs, bool)
+        try:
+            self._batch.step(ids, nstep=self._task.num_substeps)
+        except SimulationError as error:
+            failed[error.ids] = True
+        # Counts start from 0 in each episode.
+        return failed | (live & self._num_unstable.any(axis=1))
+
+
+def available_cpus() -> int:
+    """Returns the number of CPUs this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _silence_mujoco_log() -> None:
+    """Stops MuJoCo from printing warnings and writing them to the working directory."""
+    config = mujoco.MjLogConfig.get()
+    config.logto_file = False
+    config.logto_console = False
+    config.set()

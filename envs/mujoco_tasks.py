@@ -1,0 +1,504 @@
+"""Gymnasium's MuJoCo tasks: what is observed, what is paid, when it ends, how it starts.
+
+A task reads the arrays of a batch of simulations, one row per environment, and knows
+nothing of stepping. Every formula, its constants and the order of its operations are
+those of ``gymnasium/envs/mujoco/*.py`` (1.4), so that results are equal to the bit;
+where only rounding can differ, the method says so.
+
+``N`` is the number of environments.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
+import mujoco
+import numpy as np
+
+Bind = Callable[[str], np.ndarray]
+
+
+class MujocoTask(abc.ABC):
+    """One task over ``N`` simulations of one model.
+
+    Args:
+        model: the compiled model.
+        bind: gives the live ``[N, ...]`` array of an ``MjData`` field.
+    """
+
+    model_file: ClassVar[str]
+    """XML file among Gymnasium's assets."""
+    num_substeps: ClassVar[int]
+    """Physics steps in one environment step."""
+    max_episode_steps: ClassVar[int] = 1000
+    contact_forces: ClassVar[bool] = False
+    """Whether ``cfrc_ext`` is observed or paid for."""
+    reset_noise: ClassVar[float]
+    """Scale of the noise on the initial positions and velocities."""
+    normal_velocity_noise: ClassVar[bool] = False
+    """Whether the initial velocities' noise is normal instead of uniform."""
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        self.time_step = model.opt.timestep * self.num_substeps
+        self.initial_qpos = model.qpos0.copy()
+        self.qpos = bind("qpos")
+        self.qvel = bind("qvel")
+        self.ctrl = bind("ctrl")
+
+    def initial_state(
+        self, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws ``qpos`` and ``qvel`` of one episode, in Gymnasium's order."""
+        scale = self.reset_noise
+        num_velocities = self.qvel.shape[1]
+        qpos = self.initial_qpos + generator.uniform(
+            -scale, scale, len(self.initial_qpos)
+        )
+        if self.normal_velocity_noise:
+            return qpos, scale * generator.standard_normal(num_velocities)
+        return qpos, generator.uniform(-scale, scale, num_velocities)
+
+    @abc.abstractmethod
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns the observation in pieces ``[N, k]``, float64."""
+
+    def terminated(self) -> np.ndarray:
+        """Returns ``[N]`` bool; nothing ends a task but its limit, unless overridden.
+
+        Called after :meth:`observation`.
+        """
+        return np.zeros(len(self.qpos), bool)
+
+    @abc.abstractmethod
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns the ``[N]`` rewards of a step.
+
+        Called after :meth:`observation`.
+
+        Args:
+            actions: ``[N, A]`` float32.
+            terminated: ``[N]`` bool, what :meth:`terminated` returned.
+        """
+
+    def remember(self) -> None:
+        """Keeps what the next reward compares with; called after resets and steps."""
+        return
+
+
+class Runner(MujocoTask):
+    """A body paid for its forward velocity and for staying healthy, less its costs."""
+
+    forward_weight: ClassVar[float] = 1.0
+    healthy_reward: ClassVar[float] = 0.0
+    control_weight: ClassVar[float]
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        self._x_before = np.zeros(len(self.qpos))
+
+    def x_position(self) -> np.ndarray:
+        """Returns ``[N]``, the coordinate whose velocity is paid."""
+        return self.qpos[:, 0]
+
+    def remember(self) -> None:
+        """Keeps the position."""
+        self._x_before[:] = self.x_position()
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns velocity and survival less the costs of control and contact."""
+        velocity = (self.x_position() - self._x_before) / self.time_step
+        income = self.forward_weight * velocity + self.survival(terminated)
+        return income - (self.control_cost(actions) + self.contact_cost())
+
+    def survival(self, terminated: np.ndarray) -> np.ndarray | float:
+        """Returns ``[N]``, what is paid to the healthy."""
+        return self.healthy_reward * ~terminated
+
+    def control_cost(self, actions: np.ndarray) -> np.ndarray:
+        """Returns ``[N]`` float32: Gymnasium sums the float32 action, unclipped."""
+        return self.control_weight * np.square(actions).sum(axis=1)
+
+    def contact_cost(self) -> np.ndarray | float:
+        """Returns ``[N]``, what contact forces cost."""
+        return 0.0
+
+
+class HalfCheetah(Runner):
+    """HalfCheetah-v5, 17 observations."""
+
+    model_file = "half_cheetah.xml"
+    num_substeps = 5
+    reset_noise = 0.1
+    normal_velocity_noise = True
+    control_weight = 0.1
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions but x, and velocities."""
+        return self.qpos[:, 1:], self.qvel
+
+
+class Swimmer(Runner):
+    """Swimmer-v5, 8 observations."""
+
+    model_file = "swimmer.xml"
+    num_substeps = 4
+    reset_noise = 0.1
+    control_weight = 1e-4
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions but x and y, and velocities."""
+        return self.qpos[:, 2:], self.qvel
+
+
+class Walker2d(Runner):
+    """Walker2d-v5, 17 observations."""
+
+    model_file = "walker2d_v5.xml"
+    num_substeps = 4
+    reset_noise = 5e-3
+    healthy_reward = 1.0
+    control_weight = 1e-3
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions but x, and velocities clipped at 10."""
+        return self.qpos[:, 1:], np.clip(self.qvel, -10, 10)
+
+    def terminated(self) -> np.ndarray:
+        """Ends unless 0.8 < z < 2 and |angle| < 1."""
+        z, angle = self.qpos[:, 1], self.qpos[:, 2]
+        return ~((z > 0.8) & (z < 2.0) & (np.abs(angle) < 1.0))
+
+
+class Hopper(Walker2d):
+    """Hopper-v5, 11 observations."""
+
+    model_file = "hopper.xml"
+
+    def terminated(self) -> np.ndarray:
+        """Ends unless z > 0.7, |angle| < 0.2 and the rest of the state is < 100."""
+        z, angle = self.qpos[:, 1], self.qpos[:, 2]
+        bounded = (np.abs(self.qpos[:, 2:]) < 100).all(axis=1)
+        bounded &= (np.abs(self.qvel) < 100).all(axis=1)
+        return ~(bounded & (z > 0.7) & (np.abs(angle) < 0.2))
+
+
+class Ant(Runner):
+    """Ant-v5, 105 observations."""
+
+    model_file = "ant.xml"
+    num_substeps = 5
+    contact_forces = True
+    reset_noise = 0.1
+    normal_velocity_noise = True
+    healthy_reward = 1.0
+    control_weight = 0.5
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        self._torso_x = bind("xpos")[:, 1, 0]
+        self._forces = _rows(bind("cfrc_ext"))
+        self._clipped_forces = np.zeros_like(self._forces)
+
+    def x_position(self) -> np.ndarray:
+        """Returns the torso's x, one substep behind ``qpos`` as in Gymnasium."""
+        return self._torso_x
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions but x and y, velocities, forces clipped at 1."""
+        np.clip(self._forces, -1.0, 1.0, out=self._clipped_forces)
+        # The first six are those on the world, always 0.
+        return self.qpos[:, 2:], self.qvel, self._clipped_forces[:, 6:]
+
+    def contact_cost(self) -> np.ndarray:
+        """Returns the cost of the clipped forces, as :meth:`observation` left them."""
+        return 5e-4 * np.square(self._clipped_forces).sum(axis=1)
+
+    def terminated(self) -> np.ndarray:
+        """Ends unless the state is finite and 0.2 <= z <= 1."""
+        z = self.qpos[:, 2]
+        return ~((z >= 0.2) & (z <= 1.0) & _finite(self.qpos, self.qvel))
+
+
+class HumanoidV4(Runner):
+    """Humanoid-v4, 376 observations; the world body's constants are among them."""
+
+    model_file = "humanoid.xml"
+    num_substeps = 5
+    contact_forces = True
+    reset_noise = 1e-2
+    forward_weight = 1.25
+    healthy_reward = 5.0
+    control_weight = 0.1
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        self._body_x = bind("xipos")[:, :, 0]
+        self._body_mass = model.body_mass.copy()
+        self._cinert = _rows(bind("cinert"))
+        self._cvel = _rows(bind("cvel"))
+        self._actuator_forces = bind("qfrc_actuator")
+        self._forces = _rows(bind("cfrc_ext"))
+
+    def x_position(self) -> np.ndarray:
+        """Returns the mass centre's x, from the last substep's kinematics."""
+        moments = np.einsum("b,nb->n", self._body_mass, self._body_x)
+        return moments / self._body_mass.sum()
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions but x and y, velocities, and what the bodies feel."""
+        return (
+            self.qpos[:, 2:],
+            self.qvel,
+            self._cinert,
+            self._cvel,
+            self._actuator_forces,
+            self._forces,
+        )
+
+    def survival(self, terminated: np.ndarray) -> float:
+        """Returns 5 always: version 4 also pays for the step that falls."""
+        return self.healthy_reward
+
+    def control_cost(self, actions: np.ndarray) -> np.ndarray:
+        """Returns ``[N]`` float64: the humanoids sum MuJoCo's copy of the action."""
+        return self.control_weight * np.square(self.ctrl).sum(axis=1)
+
+    def terminated(self) -> np.ndarray:
+        """Ends unless 1 < z < 2."""
+        z = self.qpos[:, 2]
+        return ~((z > 1.0) & (z < 2.0))
+
+
+class HumanoidV5(HumanoidV4):
+    """Humanoid-v5, 348 observations."""
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns what version 4 shows, without the parts that are constant."""
+        return (
+            self.qpos[:, 2:],
+            self.qvel,
+            self._cinert[:, 10:],
+            self._cvel[:, 6:],
+            self._actuator_forces[:, 6:],
+            self._forces[:, 6:],
+        )
+
+    def survival(self, terminated: np.ndarray) -> np.ndarray:
+        """Returns 5 for the healthy."""
+        return self.healthy_reward * ~terminated
+
+    def contact_cost(self) -> np.ndarray:
+        """Returns the cost of contact forces, at most 10."""
+        return np.minimum(5e-7 * np.square(self._forces).sum(axis=1), 10.0)
+
+
+class HumanoidStandup(HumanoidV5):
+    """HumanoidStandup-v5, 348 observations: paid for the height of its torso."""
+
+    model_file = "humanoidstandup.xml"
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        self._physics_step = model.opt.timestep
+
+    def remember(self) -> None:
+        """Keeps nothing: no velocity is paid."""
+        return
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns z over the physics step's length, less the costs, plus 1."""
+        height = self.qpos[:, 2] / self._physics_step
+        return height - self.control_cost(actions) - self.contact_cost() + 1
+
+    def terminated(self) -> np.ndarray:
+        """Never ends by itself."""
+        return np.zeros(len(self.qpos), bool)
+
+
+class InvertedPendulum(MujocoTask):
+    """InvertedPendulum-v5, 4 observations."""
+
+    model_file = "inverted_pendulum.xml"
+    num_substeps = 2
+    reset_noise = 0.01
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns positions and velocities."""
+        return self.qpos, self.qvel
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns 1 while up."""
+        return 1.0 * ~terminated
+
+    def terminated(self) -> np.ndarray:
+        """Ends unless the state is finite and |angle| <= 0.2."""
+        return ~(_finite(self.qpos, self.qvel) & (np.abs(self.qpos[:, 1]) <= 0.2))
+
+
+class InvertedDoublePendulum(MujocoTask):
+    """InvertedDoublePendulum-v5, 9 observations."""
+
+    model_file = "inverted_double_pendulum.xml"
+    num_substeps = 5
+    reset_noise = 0.1
+    normal_velocity_noise = True
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        self._tip = bind("site_xpos")[:, 0]
+        self._constraint_force = bind("qfrc_constraint")[:, :1]
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns x, sines and cosines, clipped velocities and constraint force."""
+        return (
+            self.qpos[:, :1],
+            np.sin(self.qpos[:, 1:]),
+            np.cos(self.qpos[:, 1:]),
+            np.clip(self.qvel, -10, 10),
+            np.clip(self._constraint_force, -10, 10),
+        )
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns survival less penalties on distance and velocity.
+
+        Gymnasium squares scalars, with C's ``pow``; an array's square may differ in
+        the last bit.
+        """
+        x, y = self._tip[:, 0], self._tip[:, 2]
+        v1, v2 = self.qvel[:, 1], self.qvel[:, 2]
+        distance_penalty = 0.01 * x**2 + (y - 2) ** 2
+        velocity_penalty = 1e-3 * v1**2 + 5e-3 * v2**2
+        return 10.0 * ~terminated - distance_penalty - velocity_penalty
+
+    def terminated(self) -> np.ndarray:
+        """Ends when the tip is at most 1 high."""
+        return self._tip[:, 2] <= 1
+
+
+class Reacher(MujocoTask):
+    """Reacher-v5, 10 observations: two joints reach for a goal on the plane."""
+
+    model_file = "reacher.xml"
+    num_substeps = 2
+    max_episode_steps = 50
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        positions = bind("xpos")
+        self._fingertip = positions[:, model.body("fingertip").id]
+        self._target = positions[:, model.body("target").id]
+
+    def initial_state(
+        self, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the arm's position, a goal on a disc, and the arm's velocity."""
+        qpos = generator.uniform(-0.1, 0.1, len(self.initial_qpos)) + self.initial_qpos
+        goal = generator.uniform(-0.2, 0.2, 2)
+        while np.linalg.norm(goal) >= 0.2:
+            goal = generator.uniform(-0.2, 0.2, 2)
+        qpos[-2:] = goal
+        qvel = generator.uniform(-0.005, 0.005, self.qvel.shape[1])
+        qvel[-2:] = 0
+        return qpos, qvel
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns the angles' cosines and sines, the goal, velocities, the way left."""
+        angles = self.qpos[:, :2]
+        return (
+            np.cos(angles),
+            np.sin(angles),
+            self.qpos[:, 2:],
+            self.qvel[:, :2],
+            (self._fingertip - self._target)[:, :2],
+        )
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns minus the distance to the goal and minus the squared action."""
+        return -_distance(self._fingertip, self._target) - np.square(actions).sum(
+            axis=1
+        )
+
+
+class Pusher(MujocoTask):
+    """Pusher-v5, 23 observations: an arm pushes a cylinder to a goal."""
+
+    model_file = "pusher_v5.xml"
+    num_substeps = 5
+    max_episode_steps = 100
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        super().__init__(model, bind)
+        positions = bind("xpos")
+        self._arm = positions[:, model.body("tips_arm").id]
+        self._object = positions[:, model.body("object").id]
+        self._goal = positions[:, model.body("goal").id]
+
+    def initial_state(
+        self, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the cylinder's position, not too close to the goal, and velocities."""
+        cylinder = self._draw_cylinder(generator)
+        while np.linalg.norm(cylinder) <= 0.17:
+            cylinder = self._draw_cylinder(generator)
+        qpos = self.initial_qpos.copy()
+        qpos[-4:-2] = cylinder
+        qpos[-2:] = 0
+        qvel = generator.uniform(-0.005, 0.005, self.qvel.shape[1])
+        qvel[-4:] = 0
+        return qpos, qvel
+
+    def observation(self) -> tuple[np.ndarray, ...]:
+        """Returns the arm's joints and velocities, and three positions."""
+        return (
+            self.qpos[:, :7],
+            self.qvel[:, :7],
+            self._arm,
+            self._object,
+            self._goal,
+        )
+
+    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+        """Returns minus the object's distances to goal and arm, less control."""
+        near = -_distance(self._object, self._arm) * 0.5
+        far = -_distance(self._object, self._goal)
+        return far - np.square(actions).sum(axis=1) * 0.1 + near
+
+    def _draw_cylinder(self, generator: np.random.Generator) -> np.ndarray:
+        return np.array([generator.uniform(-0.3, 0), generator.uniform(-0.2, 0.2)])
+
+
+TASKS: dict[str, type[MujocoTask]] = {
+    "Ant-v5": Ant,
+    "HalfCheetah-v5": HalfCheetah,
+    "Hopper-v5": Hopper,
+    "Humanoid-v4": HumanoidV4,
+    "Humanoid-v5": HumanoidV5,
+    "HumanoidStandup-v5": HumanoidStandup,
+    "InvertedDoublePendulum-v5": InvertedDoublePendulum,
+    "InvertedPendulum-v5": InvertedPendulum,
+    "Pusher-v5": Pusher,
+    "Reacher-v5": Reacher,
+    "Swimmer-v5": Swimmer,
+    "Walker2d-v5": Walker2d,
+}
+"""The tasks by Gymnasium's id."""
+
+
+def _rows(field: np.ndarray) -> np.ndarray:
+    """Returns a field ``[N, ...]`` as ``[N, k]``, without copying."""
+    return field.reshape(len(field), -1)
+
+
+def _finite(*fields: np.ndarray) -> np.ndarray:
+    """Returns ``[N]``: whether every number of a row is finite."""
+    return np.logical_and.reduce([np.isfinite(f).all(axis=1) for f in fields])
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Returns ``[N]`` Euclidean distances of points ``[N, 3]``.
+
+    A row's dot product, as ``np.linalg.norm`` of one vector computes it: its norm over
+    an axis rounds differently.
+    """
+    way = a - b
+    return np.sqrt(np.vecdot(way, way))

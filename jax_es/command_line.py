@@ -1,0 +1,80 @@
+"""What the programs share on the command line: errors, names, stop signals."""
+
+import contextlib
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from jax_es.training import Stopped
+
+USAGE_ERROR = 2
+
+
+def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
+    """Runs a program; bad input becomes one line on stderr and exit code 2.
+
+    Args:
+        program: takes the arguments, returns the exit code.
+        argv: the arguments; the process's own if not given.
+    """
+    warnings.showwarning = _show_warning
+    try:
+        return program(sys.argv[1:] if argv is None else argv)
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return USAGE_ERROR
+
+
+class InputError(Exception):
+    """Bad input that a program has found; its text is all that the user needs."""
+
+
+@contextlib.contextmanager
+def input_errors() -> Iterator[None]:
+    """Marks ``ValueError`` raised inside as the user's input being wrong.
+
+    Used around reading and building what the user asked for, never around the work
+    itself, where a ``ValueError`` is our fault and deserves its traceback.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+class StopSignals:
+    """Turns the first SIGINT or SIGTERM into a request, the second into an end."""
+
+    def __init__(self) -> None:
+        self._signum: int | None = None
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "StopSignals":
+        """Installs the handlers."""
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._previous[signum] = signal.signal(signum, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restores the previous handlers."""
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raises :class:`Stopped` once a signal has come."""
+        if self._signum is not None:
+            raise Stopped(self._signum)
+
+    def _request(self, signum: int, _: FrameType | None) -> None:
+        self._signum = signum
+        # A second signal does what it would have done without us.
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    """Prints a warning as one line, without the source line it came from."""
+    del category, filename, lineno, line
+    (file or sys.stderr).write(f"warning: {message}\n")

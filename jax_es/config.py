@@ -1,0 +1,164 @@
+"""Settings of the algorithm, its optimizer and its rollouts, checked when built.
+
+Each component has its own frozen dataclass; networks keep theirs in ``models``, and
+``experiment.py`` puts them together. A docstring under a field is its ``--help``.
+"""
+
+import dataclasses
+from typing import Literal
+
+from jax_es.fitness import Shaping
+
+
+class ConfigError(ValueError):
+    """Bad input: one line that names the argument, the value and the remedy."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class ESConfig:
+    """Hyperparameters of OpenAI-ES. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
+
+    num_pairs: int = 20_000
+    """Antithetic pairs a generation (N); 2N members are evaluated."""
+    sigma: float = 0.02
+    """Standard deviation of the perturbation (σ), in the unit of the weights."""
+    learning_rate: float = 0.05
+    """Step along the (momentum-averaged) natural-gradient estimate."""
+    momentum: float = 0.9
+    """β of m ← β m + (1 − β) g; read by optimizer momentum only."""
+    weight_decay: float = 0.005
+    """λ of the decoupled decay θ ← (1 − λ)(θ + step), once a generation."""
+    optimizer: Literal["momentum", "sgd", "adam"] = "momentum"
+    """What turns the gradient estimate into a direction."""
+    shaping: Shaping = "pair_rank"
+    """Fitness shaping: pair_rank (ranks of F⁺ − F⁻ in [−1, 1], Lorenc & Neruda),
+    centered_rank (ranks of all returns in [−½, ½], Salimans et al.) or standardize."""
+    perturbation: Literal["full"] = "full"
+    """Noise family: full gives each weight its own standard normal."""
+    common_seeds: Literal["pair", "generation"] = "pair"
+    """Which members meet the same environment seed: the two of a pair, or all of a
+    generation (as the paper's code does)."""
+    episodes_per_member: int = 1
+    """Episodes whose mean return is a member's fitness."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        require(
+            self.num_pairs >= 1,
+            f"es.num_pairs must be at least 1, got {self.num_pairs}.",
+        )
+        require(
+            self.num_pairs >= 2 or self.shaping != "pair_rank",
+            f"es.num_pairs must be at least 2 with es.shaping pair_rank, got "
+            f"{self.num_pairs}: a single difference has no rank. Use more pairs or "
+            "--es.shaping centered_rank.",
+        )
+        require(
+            0 < self.sigma < float("inf"),
+            f"es.sigma must be positive and finite, got {self.sigma}; "
+            "the paper uses 0.02.",
+        )
+        require(
+            0 < self.learning_rate < float("inf"),
+            "es.learning_rate must be positive and finite, got "
+            f"{self.learning_rate}; the paper uses 0.05.",
+        )
+        require(
+            0 <= self.momentum < 1,
+            f"es.momentum must be in [0, 1), got {self.momentum}.",
+        )
+        require(
+            0 <= self.weight_decay < 1,
+            f"es.weight_decay must be in [0, 1), got {self.weight_decay}.",
+        )
+        require(
+            self.episodes_per_member >= 1,
+            f"es.episodes_per_member must be at least 1, got "
+            f"{self.episodes_per_member}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvConfig:
+    """The environment."""
+
+    id: str = "Humanoid-v5"
+    """Gymnasium id. MuJoCo's tasks run on mujoco.batch, others on Gymnasium's own
+    vector environments."""
+    max_episode_steps: int | None = None
+    """Limit on an episode in environment steps; the environment's own if not given."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        require(
+            self.max_episode_steps is None or self.max_episode_steps >= 1,
+            f"env.max_episode_steps must be at least 1, got {self.max_episode_steps}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig:
+    """How episodes are run."""
+
+    num_slots: int = 128
+    """Episodes in flight at once (S), over all devices. Each holds one member's
+    weights; results do not depend on it."""
+    num_threads: int | None = None
+    """Threads that step the environments; one per available core if not given."""
+    num_devices: int | None = None
+    """XLA devices to spread the population over; on a CPU one per available core if
+    not given, with an accelerator all local ones."""
+    observation_statistics: bool = True
+    """Normalise observations by running mean and standard deviation (the paper's
+    "VBN")."""
+    statistics_fraction: float = 0.01
+    """Share of the population's episodes that update the observation statistics."""
+    step_cap_factor: float | None = 2.0
+    """An episode is cut at this many times the mean episode length of the previous
+    generation; no cap with None. Evaluation episodes are never cut."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        require(
+            self.num_slots >= 1,
+            f"rollout.num_slots must be at least 1, got {self.num_slots}.",
+        )
+        for name in ("num_threads", "num_devices"):
+            value = getattr(self, name)
+            require(
+                value is None or value >= 1,
+                f"rollout.{name} must be at least 1, got {value}; "
+                "leave it out to use the whole machine.",
+            )
+        require(
+            0 < self.statistics_fraction <= 1,
+            "rollout.statistics_fraction must be in (0, 1], got "
+            f"{self.statistics_fraction}; switch statistics off with "
+            "--rollout.no-observation-statistics.",
+        )
+        require(
+            self.step_cap_factor is None or self.step_cap_factor >= 1,
+            f"rollout.step_cap_factor must be at least 1, got {self.step_cap_factor}; "
+            "below 1 every generation would shorten the next one's episodes.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation of the mean policy in every generation."""
+
+    num_episodes: int = 10
+    """Evaluation episodes of θ a generation; they run beside the population's."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        require(
+            self.num_episodes >= 1,
+            f"evaluation.num_episodes must be at least 1, got {self.num_episodes}.",
+        )

@@ -1,0 +1,179 @@
+"""The population over the local devices: the only file that knows ``jax.pmap``.
+
+On a CPU machine "devices" are XLA host devices, one per core: XLA runs a program of
+small matrix products on one core, so two devices side by side use two.
+
+Arrays that differ by device have a leading axis ``D`` and live one slice a device;
+what all devices share (θ, statistics) is passed unmapped.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jax_es.config import ConfigError
+from jax_es.noise import Noise
+from jax_es.types import PyTree
+
+PAIRS_PER_CALL = 256
+"""Pairs whose ε one device sums in one call of :func:`spread_weighted_sum`.
+
+It bounds how long one call runs (a stop signal waits for it), and lets populations of
+any size share one compiled program.
+"""
+
+
+def available_cores() -> int:
+    """Returns the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def configure_cpu_devices(num_devices: int | None = None) -> None:
+    """Makes JAX show one CPU device per core. Call it before the first use of JAX.
+
+    Args:
+        num_devices: how many; :func:`available_cores` if not given. Where JAX has
+            started already its devices are left as they are.
+    """
+    # JAX refuses once it has started: the caller then lives with what there is.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", num_devices or available_cores())
+
+
+def use_compilation_cache(directory: Path | None = None) -> None:
+    """Keeps compiled programs on disk, so that only a first start compiles them.
+
+    Args:
+        directory: where; ``jax-es`` in the user's cache folder if not given. Does
+            nothing if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``).
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+class Devices:
+    """The local devices that the population is spread over.
+
+    Args:
+        devices: which; all local ones by default.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+        self.devices = list(jax.local_devices() if devices is None else devices)
+        if not self.devices:
+            raise ConfigError("devices is empty; give at least one JAX device.")
+        mesh = Mesh(np.array(self.devices), ("device",))
+        self._mapped = NamedSharding(mesh, PartitionSpec("device"))
+        self._shared = NamedSharding(mesh, PartitionSpec())
+
+    @property
+    def count(self) -> int:
+        """D, the number of devices."""
+        return len(self.devices)
+
+    @property
+    def platform(self) -> str:
+        """What kind of devices they are, ``"cpu"`` or ``"gpu"``."""
+        return self.devices[0].platform
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        in_axes: tuple[int | None, ...],
+        donate_argnums: tuple[int, ...] = (),
+    ) -> Callable[..., Any]:
+        """Maps ``function`` over the leading device axis of its ``in_axes=0`` inputs.
+
+        Args:
+            function: of one device's slices.
+            in_axes: 0 for arguments ``[D, …]``, ``None`` for shared ones.
+            donate_argnums: arguments whose buffers the outputs may take over.
+        """
+        return jax.pmap(
+            function,
+            in_axes=in_axes,
+            devices=self.devices,
+            donate_argnums=donate_argnums,
+        )
+
+    def map_sum(
+        self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
+    ) -> Callable[..., PyTree]:
+        """Like :meth:`map`, but returns the sum of the devices' results, shared."""
+        return jax.pmap(
+            lambda *args: jax.lax.psum(function(*args), "device"),
+            axis_name="device",
+            in_axes=in_axes,
+            out_axes=None,
+            devices=self.devices,
+        )
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Places arrays ``[D, …]``, one slice a device."""
+        for leaf in jax.tree.leaves(tree):
+            # pmap would run a shorter axis on fewer devices without a word.
+            if leaf.shape[0] != self.count:
+                raise ValueError(
+                    f"an array {leaf.shape} cannot be spread over {self.count} "
+                    "devices; its first axis must be the number of devices."
+                )
+        return jax.device_put(tree, self._mapped)
+
+    def share(self, tree: PyTree) -> PyTree:
+        """Places a copy of the arrays on every device."""
+        return jax.device_put(tree, self._shared)
+
+
+def spread_weighted_sum(
+    noise: Noise, devices: Devices, on_call: Callable[[], None] = lambda: None
+) -> Callable[[jax.Array, jax.Array, PyTree], PyTree]:
+    """Returns ``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ`` on all devices.
+
+    Each device regenerates its share of the ε's and sums them; only the D partial
+    sums, each the size of θ, meet. Memory does not depend on N.
+
+    Args:
+        noise: the noise family.
+        devices: where to compute.
+        on_call: called before each chunk, for instance to notice a stop signal.
+    """
+    partial_sum = devices.map_sum(noise.weighted_sum, in_axes=(None, 0, 0, None))
+    add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
+
+    def weighted_sum(key: jax.Array, weights: jax.Array, mean: PyTree) -> PyTree:
+        num_pairs = weights.shape[0]
+        # Small populations get a small program of their own.
+        width = min(PAIRS_PER_CALL, -(-num_pairs // devices.count))
+        block = width * devices.count
+        padded = -(-num_pairs // block) * block
+        # The padding's ε count with weight 0.
+        all_weights = np.zeros(padded, np.float32)
+        all_weights[:num_pairs] = weights
+        mean = devices.share(mean)
+        total = None
+        for start in range(0, padded, block):
+            on_call()
+            pairs = np.arange(start, start + block, dtype=np.int32)
+            shape = (devices.count, width)
+            chunk = devices.put(
+                (
+                    pairs.reshape(shape),
+                    all_weights[start : start + block].reshape(shape),
+                )
+            )
+            part = partial_sum(key, *chunk, mean)
+            # Wait here, so that chunks do not queue up behind a stop signal.
+            total = jax.block_until_ready(part if total is None else add(total, part))
+        return total
+
+    return weighted_sum

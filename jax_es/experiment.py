@@ -1,0 +1,241 @@
+"""From a configuration to running parts: the composition root.
+
+The only file that imports ``models`` and ``envs`` (with ``presets.py``, which fills
+configurations in). Programs (``train.py``, ``evaluate.py``) and ``load_policy`` build
+what they need here.
+"""
+
+import dataclasses
+import typing
+from typing import Any, TypeAlias
+
+import gymnasium
+import jax
+import numpy as np
+
+import envs
+import models
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+    require,
+)
+from jax_es.devices import Devices, available_cores
+from jax_es.noise import FullNoise, Noise
+from jax_es.types import Policy, VectorEnv
+
+PolicyConfig: TypeAlias = (
+    models.DecisionTransformerConfig | models.MLPConfig | models.LSTMConfig
+)
+
+POLICY_KINDS: dict[str, type[PolicyConfig]] = {
+    "decision-transformer": models.DecisionTransformerConfig,
+    "mlp": models.MLPConfig,
+    "lstm": models.LSTMConfig,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Everything that determines a run's numbers."""
+
+    env: EnvConfig = EnvConfig()
+    """The environment."""
+    policy: PolicyConfig = models.DecisionTransformerConfig()
+    """The network and how its outputs become actions."""
+    es: ESConfig = ESConfig()
+    """The algorithm."""
+    rollout: RolloutConfig = RolloutConfig()
+    """How episodes are run."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Evaluation of the mean policy."""
+    num_generations: int = 200
+    """Generations to train for, counted from the start of the run."""
+    seed: int = 0
+    """Seeds the weights, the noise and the environments."""
+    checkpoint_every: int = 1
+    """Generations between checkpoints; a stop signal always writes one."""
+
+    def __post_init__(self) -> None:
+        """Checks the fields that belong to no component."""
+        require(
+            self.num_generations >= 1,
+            f"num_generations must be at least 1, got {self.num_generations}.",
+        )
+        require(
+            0 <= self.seed < 2**31,
+            f"seed must be in [0, 2^31), got {self.seed}.",
+        )
+        require(
+            self.checkpoint_every >= 1,
+            f"checkpoint_every must be at least 1, got {self.checkpoint_every}.",
+        )
+
+
+def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> VectorEnv:
+    """Builds the vector environment.
+
+    Args:
+        config: which environment.
+        num_envs: how many copies.
+        num_threads: threads that step them; one per available core if not given.
+    """
+    return envs.make(
+        config.id,
+        num_envs,
+        num_threads=num_threads or available_cores(),
+        max_episode_steps=config.max_episode_steps,
+    )
+
+
+def make_policy(
+    config: PolicyConfig,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+) -> Policy:
+    """Builds the policy for one environment's spaces.
+
+    Raises:
+        ConfigError: if the policy cannot take the spaces.
+    """
+    if not (
+        isinstance(observation_space, gymnasium.spaces.Box)
+        and len(observation_space.shape) == 1
+    ):
+        raise ConfigError(
+            f"policy {policy_kind(config)} takes observation vectors, got "
+            f"{observation_space}; choose another env.id or flatten the observation "
+            "with a gymnasium wrapper registered under an id of its own."
+        )
+    return models.make_policy(
+        config, observation_space.shape[0], action_spec(action_space)
+    )
+
+
+def action_spec(space: gymnasium.Space) -> models.ActionSpec:
+    """Says what a policy must know of a Gymnasium action space.
+
+    Raises:
+        ConfigError: if no policy can act in it.
+    """
+    match space:
+        case gymnasium.spaces.Discrete():
+            return models.DiscreteActions(int(space.n), int(space.start))
+        case gymnasium.spaces.Box() if (
+            len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
+        ):
+            return models.BoxActions(
+                tuple(space.low.tolist()), tuple(space.high.tolist())
+            )
+    raise ConfigError(
+        f"the action space {space} is neither a vector of real numbers nor Discrete; "
+        "choose another env.id."
+    )
+
+
+def make_devices(config: RolloutConfig) -> Devices:
+    """Chooses the local devices.
+
+    Raises:
+        ConfigError: if there are fewer than asked for.
+    """
+    local = jax.local_devices()
+    count = len(local) if config.num_devices is None else config.num_devices
+    require(
+        count <= len(local),
+        f"rollout.num_devices must be at most {len(local)}, the devices that JAX "
+        f"shows here, got {count}.",
+    )
+    return Devices(local[:count])
+
+
+def make_noise(config: ESConfig) -> Noise:
+    """Builds the noise family."""
+    match config.perturbation:
+        case "full":
+            return FullNoise()
+    raise ConfigError(
+        f"es.perturbation must be 'full', got {config.perturbation!r}."
+    )
+
+
+def num_slots(config: RolloutConfig, num_tasks: int, num_devices: int) -> int:
+    """Returns the slots to allocate: as configured, but no more than tasks.
+
+    Rounded up to a multiple of the devices, each of which holds equally many.
+    """
+    slots = min(config.num_slots, num_tasks)
+    return -(-slots // num_devices) * num_devices
+
+
+def policy_kind(config: PolicyConfig) -> str:
+    """Returns the name by which a policy is chosen on the command line."""
+    return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
+
+
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    """Returns a configuration as plain JSON values; :func:`from_dict` reads it."""
+    values = dataclasses.asdict(config)
+    values["policy"] = {"kind": policy_kind(config.policy), **values["policy"]}
+    return values
+
+
+def from_dict(values: dict[str, Any]) -> TrainConfig:
+    """Builds a configuration from :func:`to_dict`'s values.
+
+    Raises:
+        ConfigError: for unknown fields or kinds, as another version may have written.
+    """
+    values = dict(values)
+    policy = dict(values.pop("policy", {}))
+    kind = policy.pop("kind", None)
+    if kind not in POLICY_KINDS:
+        raise ConfigError(
+            f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
+        )
+    return typing.cast(
+        TrainConfig,
+        _build(TrainConfig, {**values, "policy": _build(POLICY_KINDS[kind], policy)}),
+    )
+
+
+def _build(cls: type, values: dict[str, Any]) -> Any:
+    """Builds a dataclass from plain values, nested dataclasses and tuples included."""
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError(
+            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
+            "written by another version of jax-es."
+        )
+    arguments = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = _build(hints[name], value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return cls(**arguments)
+
+
+def differences(
+    stored: TrainConfig, given: TrainConfig
+) -> dict[str, tuple[object, object]]:
+    """Returns the fields in which two configurations differ, by dotted name."""
+    flat_stored, flat_given = _flatten(to_dict(stored)), _flatten(to_dict(given))
+    names = list(dict.fromkeys([*flat_stored, *flat_given]))
+    pairs = {name: (flat_stored.get(name), flat_given.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,96 @@
+"""Fitness shaping: the returns of antithetic pairs → one weight per pair.
+
+Every rule maps returns ``[N, 2]`` (θ+σε first, θ−σε second) to weights ``[N]``, the
+``w`` of g = 1/(2Nσ) Σ wᵢ εᵢ. Larger returns are better. The rule for members whose
+return is not a number is stated once, in :func:`replace_nonfinite`.
+
+Ties share the mean of their ranks, so members that cannot be told apart pull
+nowhere. (Ranks by ``argsort``, as in the papers' codes, would order them by index.)
+"""
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
+
+
+def replace_nonfinite(returns: jax.Array) -> jax.Array:
+    """Puts NaN and ±∞ below every finite return, by at least the finite range.
+
+    The distance makes them worst for rules that rank returns *and* for rules that
+    rank the differences within pairs. A pair of two such members has difference 0.
+
+    Args:
+        returns: any shape.
+    """
+    finite = jnp.isfinite(returns)
+    # 0 stands in when nothing is finite: all members are then equally bad.
+    lowest = jnp.min(returns, initial=jnp.inf, where=finite)
+    highest = jnp.max(returns, initial=-jnp.inf, where=finite)
+    lowest = jnp.where(finite.any(), lowest, 0.0)
+    highest = jnp.where(finite.any(), highest, 0.0)
+    # Relative to the magnitude as well, or rounding would swallow the distance.
+    distance = jnp.maximum(highest - lowest, 1e-3 * jnp.abs(lowest)) * 1.001 + 1.0
+    return jnp.where(finite, returns, lowest - distance)
+
+
+def ranks(values: jax.Array) -> jax.Array:
+    """Ranks ``[M]`` values from 0 to M − 1; equal values get their mean rank.
+
+    Example:
+        >>> ranks(jnp.array([10.0, 30.0, 10.0])).tolist()
+        [0.5, 2.0, 0.5]
+    """
+    ordered = jnp.sort(values)
+    below = jnp.searchsorted(ordered, values, side="left")
+    not_above = jnp.searchsorted(ordered, values, side="right")
+    return (below + not_above - 1) / 2.0
+
+
+def pair_rank(returns: jax.Array) -> jax.Array:
+    """Ranks the differences F⁺ − F⁻ and scales the ranks linearly to [−1, 1].
+
+    The rule of Lorenc & Neruda's code (arXiv 2501.13883).
+
+    Args:
+        returns: ``[N, 2]`` with N ≥ 2.
+    """
+    returns = replace_nonfinite(returns)
+    num_pairs = returns.shape[0]
+    return 2.0 * ranks(returns[:, 0] - returns[:, 1]) / (num_pairs - 1) - 1.0
+
+
+def centered_rank(returns: jax.Array) -> jax.Array:
+    """Ranks all 2N returns in [−½, ½]; a pair's weight is rank⁺ − rank⁻.
+
+    Salimans et al. 2017 (arXiv 1703.03864), section 2.1.
+
+    Args:
+        returns: ``[N, 2]``.
+    """
+    returns = replace_nonfinite(returns)
+    rank = ranks(returns.ravel()) / (returns.size - 1) - 0.5
+    return rank[0::2] - rank[1::2]
+
+
+def standardize(returns: jax.Array) -> jax.Array:
+    """Z-scores over all 2N returns; a pair's weight is z⁺ − z⁻.
+
+    Args:
+        returns: ``[N, 2]``.
+    """
+    returns = replace_nonfinite(returns)
+    spread = jnp.std(returns)
+    # Equal returns carry no information: weight 0, not 0/0.
+    scale = jnp.where(spread > 0, 1.0 / jnp.where(spread > 0, spread, 1.0), 0.0)
+    return (returns[:, 0] - returns[:, 1]) * scale
+
+
+SHAPINGS: dict[Shaping, Callable[[jax.Array], jax.Array]] = {
+    "pair_rank": pair_rank,
+    "centered_rank": centered_rank,
+    "standardize": standardize,
+}

@@ -1,0 +1,185 @@
+"""From a run on disk to a policy that acts, with no knowledge of ES."""
+
+import os
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.checkpoint import CheckpointError, Checkpoints
+from jax_es.experiment import TrainConfig, make_env, make_policy
+from jax_es.normalization import ObservationStatistics, mean_and_std
+from jax_es.run_directory import find_run
+from jax_es.types import Policy, PyTree
+
+
+class TrainedMean(NamedTuple):
+    """The mean policy of a checkpoint, and how it sees observations.
+
+    Attributes:
+        config: the run's configuration.
+        mean: θ, as the policy's ``"params"``; NumPy arrays.
+        statistics: for normalising observations; None if the run used none.
+        generation: updates that led to θ.
+    """
+
+    config: TrainConfig
+    mean: PyTree
+    statistics: ObservationStatistics | None
+    generation: int
+
+
+def load_mean(
+    run: str | os.PathLike[str], checkpoint: str | int = "best"
+) -> TrainedMean:
+    """Reads the mean policy of a run.
+
+    Args:
+        run: the run's folder, ``runs/<name>``.
+        checkpoint: ``"best"`` (highest evaluation return), ``"last"`` or a number of
+            finished generations.
+
+    Raises:
+        ConfigError: if the folder is no run.
+        CheckpointError: if the checkpoint is missing or damaged.
+    """
+    directory = find_run(run)
+    config = directory.config()
+    restored = Checkpoints(directory.checkpoints).restore(checkpoint)
+    try:
+        mean = restored.state["es"]["mean"]
+        statistics = ObservationStatistics(**restored.state["observation_statistics"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint} of {directory.path} is not a training state of "
+            f"jax-es (no {error}); choose another --checkpoint."
+        ) from error
+    used = statistics if config.rollout.observation_statistics else None
+    return TrainedMean(config, mean, used, restored.step)
+
+
+class LoadedPolicy:
+    """A trained policy acting on batches of observations.
+
+    It remembers what its network remembers (a Decision Transformer its context), for
+    as many environments as the observations it is given have rows.
+
+    Example:
+        >>> import gymnasium, jax_es  # doctest: +SKIP
+        >>> policy = jax_es.load_policy("runs/quickstart")
+        >>> env = gymnasium.make(policy.env_id)
+        >>> observation, _ = env.reset(seed=0)
+        >>> policy.reset()
+        >>> reward, done = 0.0, False
+        >>> while not done:
+        ...     action = policy(observation, reward)
+        ...     observation, reward, terminated, truncated, _ = env.step(action)
+        ...     done = terminated or truncated
+
+    Attributes:
+        env_id: the environment it was trained on.
+        generation: the updates it has had.
+    """
+
+    def __init__(self, policy: Policy, trained: TrainedMean, seed: int = 0) -> None:
+        """Prepares a policy; see :func:`load_policy`."""
+        self.env_id = trained.config.env.id
+        self.generation = trained.generation
+        self._policy = policy
+        self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
+        self._normalizer = (
+            (0.0, 1.0)
+            if trained.statistics is None
+            else mean_and_std(trained.statistics)
+        )
+        self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
+        self._key = jax.random.key(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything: the next call is the first step of new episodes."""
+        self._carry: PyTree = None
+        self._num_envs = 0
+
+    def __call__(
+        self, observation: Any, reward: Any = 0.0, first: Any = False
+    ) -> np.ndarray:
+        """Acts.
+
+        Args:
+            observation: ``[B, O]``, or ``[O]`` for a single environment; as the
+                environment gives it, not normalised.
+            reward: ``[B]`` or one number, received for the previous action. Policies
+                that are told a return to reach need it; others ignore it.
+            first: ``[B]`` or one bool, where an episode begins. After :meth:`reset`
+                all do, whatever is given.
+
+        Returns:
+            Actions ``[B, A]`` (``[B]`` if discrete), without ``B`` for a single one.
+
+        Raises:
+            ValueError: if ``B`` changes without a :meth:`reset`.
+        """
+        observation = np.asarray(observation, np.float32)
+        batch = np.atleast_2d(observation)
+        if self._carry is None:
+            self._begin(len(batch))
+            first = True
+        if len(batch) != self._num_envs:
+            raise ValueError(
+                f"observation has {len(batch)} rows where earlier ones had "
+                f"{self._num_envs}; call reset() before acting in other environments."
+            )
+        self._key, step_key = jax.random.split(self._key)
+        self._carry, action = self._act(
+            self._variables,
+            self._carry,
+            batch,
+            np.broadcast_to(np.asarray(reward, np.float32), self._num_envs),
+            np.broadcast_to(np.asarray(first, bool), self._num_envs),
+            jax.random.split(step_key, self._num_envs),
+        )
+        action = np.asarray(action)
+        return action if observation.ndim == batch.ndim else action[0]
+
+    def _begin(self, num_envs: int) -> None:
+        self._num_envs = num_envs
+        self._carry = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (num_envs, *jnp.shape(leaf))),
+            self._policy.initial_carry(),
+        )
+
+    def _act_once(self, variables, carry, observation, reward, first, key):
+        mean, std = self._normalizer
+        observation = (observation - mean) / std
+        return self._policy.apply(variables, carry, observation, reward, first, key)
+
+
+def load_policy(
+    run: str | os.PathLike[str], checkpoint: str | int = "best", seed: int = 0
+) -> LoadedPolicy:
+    """Loads a run's mean policy.
+
+    Args:
+        run: the run's folder, ``runs/<name>``.
+        checkpoint: ``"best"``, ``"last"`` or a number of finished generations.
+        seed: for policies that sample their actions.
+
+    Raises:
+        ValueError: if the run, its environment or the checkpoint cannot be read.
+    """
+    trained = load_mean(run, checkpoint)
+    observation_space, action_space = spaces(trained.config)
+    policy = make_policy(trained.config.policy, observation_space, action_space)
+    return LoadedPolicy(policy, trained, seed)
+
+
+def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Returns the observation and action space of one environment."""
+    env = make_env(config.env, num_envs=1, num_threads=1)
+    try:
+        return env.single_observation_space, env.single_action_space
+    finally:
+        env.close()

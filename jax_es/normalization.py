@@ -1,0 +1,70 @@
+"""Observation statistics: what the paper calls its virtual batch normalisation.
+
+The policy sees (o − mean)/std, where mean and std come from a random share of all
+episodes so far and change once per generation, so that the members of a generation
+see the same world (Lorenc & Neruda, arXiv 2501.13883; Salimans et al. 2017, §2.2).
+
+The sums are kept in float64 NumPy arrays: float32 loses the mean's last digits after
+some 10⁷ observations, and integer frames would overflow.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+STD_FLOOR = 0.1
+"""Lower bound of std: an entry that never changes must not be blown up."""
+
+
+class ObservationStatistics(NamedTuple):
+    """Sums over the observations seen so far.
+
+    Attributes:
+        count: ``[]`` float64, number of observations.
+        sum: ``[O]`` float64.
+        sum_of_squares: ``[O]`` float64.
+    """
+
+    count: np.ndarray
+    sum: np.ndarray
+    sum_of_squares: np.ndarray
+
+
+def initial_statistics(observation_size: int) -> ObservationStatistics:
+    """Returns the statistics of no observation."""
+    return ObservationStatistics(
+        np.zeros(()), np.zeros(observation_size), np.zeros(observation_size)
+    )
+
+
+def observe(
+    statistics: ObservationStatistics, observations: np.ndarray
+) -> ObservationStatistics:
+    """Adds a batch of observations ``[B, O]``."""
+    observations = np.asarray(observations, np.float64)
+    return ObservationStatistics(
+        statistics.count + len(observations),
+        statistics.sum + observations.sum(axis=0),
+        statistics.sum_of_squares + np.einsum("bo,bo->o", observations, observations),
+    )
+
+
+def merge(
+    first: ObservationStatistics, second: ObservationStatistics
+) -> ObservationStatistics:
+    """Returns the statistics of both sets of observations together."""
+    return ObservationStatistics(*(a + b for a, b in zip(first, second, strict=True)))
+
+
+def mean_and_std(statistics: ObservationStatistics) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ``[O]`` float32 mean and std (floored at :data:`STD_FLOOR`).
+
+    Before the first observation they are 0 and 1, which leaves observations alone.
+    """
+    if statistics.count == 0:
+        size = statistics.sum.shape
+        return np.zeros(size, np.float32), np.ones(size, np.float32)
+    mean = statistics.sum / statistics.count
+    variance = statistics.sum_of_squares / statistics.count - mean**2
+    std = np.sqrt(np.maximum(variance, STD_FLOOR**2))
+    return mean.astype(np.float32), std.astype(np.float32)

@@ -1,0 +1,201 @@
+"""OpenAI-ES: the whole algorithm, as ``init``, ``ask`` and ``tell``.
+
+One generation, with mean θ, N antithetic pairs and standard deviation σ
+(Salimans et al. 2017, arXiv 1703.03864; Lorenc & Neruda 2025, arXiv 2501.13883):
+
+1. ``ask``: pair i is θ + σεᵢ and θ − σεᵢ, with εᵢ ~ N(0, I) drawn from
+   ``fold_in(fold_in(key, generation), i)``. Nothing is materialised: a
+   :class:`Population` is θ, σ and a key.
+2. Someone evaluates the members (``rollout.py``, or any function).
+3. ``tell``: returns → weights w by rank → natural-gradient estimate
+   g = 1/(2Nσ) Σ wᵢ εᵢ, the εᵢ drawn again from their keys → one optax step *up* g.
+
+Example:
+    >>> import jax.numpy as jnp
+    >>> es = openai_es(ESConfig(num_pairs=64, sigma=0.1, learning_rate=0.3,
+    ...                         weight_decay=0.0))
+    >>> state = es.init(jax.random.key(0), {"x": jnp.array([3.0, -2.0])})
+    >>> for _ in range(60):
+    ...     members = es.ask(state).members(es.noise)
+    ...     fitness = -jnp.sum(members["params"]["x"] ** 2, axis=-1)
+    ...     state, info = es.tell(state, fitness)
+    >>> bool(jnp.all(jnp.abs(state.mean["x"]) < 0.1))
+    True
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jax_es.config import ESConfig
+from jax_es.fitness import SHAPINGS
+from jax_es.noise import FullNoise, Noise, member_key
+from jax_es.types import PyTree, Variables
+
+WeightedSum = Callable[[jax.Array, jax.Array, PyTree], PyTree]
+"""``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ``, wherever it is computed."""
+
+
+class ESState(NamedTuple):
+    """What the next generation needs.
+
+    Attributes:
+        mean: θ, a weight pytree.
+        optimizer_state: optax's.
+        generation: ``[]`` int32, generations told so far.
+        key: the run's key; never consumed, only folded into.
+    """
+
+    mean: PyTree
+    optimizer_state: PyTree
+    generation: jax.Array
+    key: jax.Array
+
+
+class ESInfo(NamedTuple):
+    """What a human looks at after ``tell``; all ``[]``.
+
+    Attributes:
+        gradient_norm: ‖g‖₂.
+        update_norm: ‖θ' − θ‖₂.
+        mean_norm: ‖θ'‖₂.
+        num_nonfinite: int32, members whose fitness was NaN or ±∞.
+    """
+
+    gradient_norm: jax.Array
+    update_norm: jax.Array
+    mean_norm: jax.Array
+    num_nonfinite: jax.Array
+
+
+class Population(NamedTuple):
+    """The members of one generation, as a recipe.
+
+    Attributes:
+        mean: θ.
+        key: the generation's key.
+        sigma: ``[]`` float32 σ.
+        num_pairs: N.
+    """
+
+    mean: PyTree
+    key: jax.Array
+    sigma: jax.Array
+    num_pairs: int
+
+    def members(self, noise: Noise) -> Variables:
+        """Materialises every member, ``[N, 2, …]`` per leaf; for small populations."""
+
+        def pair(index: jax.Array) -> Variables:
+            epsilon = noise.sample(member_key(self.key, index), self.mean)
+            scales = self.sigma * jnp.array([1.0, -1.0])
+            return jax.vmap(lambda s: noise.member(self.mean, epsilon, s))(scales)
+
+        return jax.vmap(pair)(jnp.arange(self.num_pairs))
+
+
+class OpenAIES(NamedTuple):
+    """The algorithm for one configuration: pure functions over :class:`ESState`.
+
+    Attributes:
+        init: ``(key, mean) → state``.
+        ask: ``state → Population``.
+        tell: ``(state, fitness [N, 2]) → (state, info)``; larger fitness is better,
+            column 0 is θ+σε.
+        noise: the noise family.
+    """
+
+    init: Callable[[jax.Array, PyTree], ESState]
+    ask: Callable[[ESState], Population]
+    tell: Callable[[ESState, jax.Array], tuple[ESState, ESInfo]]
+    noise: Noise
+
+
+def openai_es(
+    config: ESConfig,
+    noise: Noise | None = None,
+    weighted_sum: WeightedSum | None = None,
+) -> OpenAIES:
+    """Builds OpenAI-ES.
+
+    Args:
+        config: the hyperparameters.
+        noise: the noise family; ``FullNoise()`` by default.
+        weighted_sum: computes Σ wᵢ εᵢ, for instance on all devices
+            (``devices.spread_weighted_sum``); on the default device if not given.
+    """
+    noise = FullNoise() if noise is None else noise
+    optimizer = make_optimizer(config)
+    if weighted_sum is None:
+        pairs = jnp.arange(config.num_pairs)
+        weighted_sum = jax.jit(
+            lambda key, weights, mean: noise.weighted_sum(key, pairs, weights, mean)
+        )
+
+    def init(key: jax.Array, mean: PyTree) -> ESState:
+        return ESState(mean, optimizer.init(mean), jnp.int32(0), key)
+
+    def ask(state: ESState) -> Population:
+        generation_key = jax.random.fold_in(state.key, state.generation)
+        return Population(
+            state.mean, generation_key, jnp.float32(config.sigma), config.num_pairs
+        )
+
+    def tell(state: ESState, fitness: jax.Array) -> tuple[ESState, ESInfo]:
+        if fitness.shape != (config.num_pairs, 2):
+            raise ValueError(
+                f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), "
+                f"got {tuple(fitness.shape)}; column 0 is θ+σε, column 1 is θ−σε."
+            )
+        fitness = jnp.asarray(fitness, jnp.float32)
+        total = weighted_sum(ask(state).key, shape(fitness), state.mean)
+        return ascend(state, total, fitness)
+
+    shape = jax.jit(SHAPINGS[config.shaping])
+
+    @jax.jit
+    def ascend(
+        state: ESState, total: PyTree, fitness: jax.Array
+    ) -> tuple[ESState, ESInfo]:
+        factor = 1.0 / (2 * config.num_pairs * config.sigma)
+        gradient = jax.tree.map(lambda leaf: factor * leaf, total)
+        updates, optimizer_state = optimizer.update(
+            gradient, state.optimizer_state, state.mean
+        )
+        mean = optax.apply_updates(state.mean, updates)
+        info = ESInfo(
+            gradient_norm=optax.tree.norm(gradient),
+            update_norm=optax.tree.norm(updates),
+            mean_norm=optax.tree.norm(mean),
+            num_nonfinite=jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32),
+        )
+        state = ESState(mean, optimizer_state, state.generation + 1, state.key)
+        return state, info
+
+    return OpenAIES(init, ask, tell, noise)
+
+
+def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
+    """Builds the optax chain that turns g into the step added to θ.
+
+    With momentum β this is exactly the paper's
+
+        m ← β m + (1 − β) g,    θ ← (1 − λ)(θ + lr·m),
+
+    since (1 − λ)(θ + lr·m) − θ = (1 − λ) lr·m − λθ. The chain *ascends*: this is the
+    one place where the sign of the step is decided.
+    """
+    directions = {
+        "momentum": optax.ema(config.momentum, debias=False),
+        "sgd": optax.identity(),
+        "adam": optax.scale_by_adam(),
+    }
+    return optax.chain(
+        directions[config.optimizer],
+        optax.scale(config.learning_rate),
+        optax.scale(1.0 - config.weight_decay),
+        optax.add_decayed_weights(-config.weight_decay),
+    )

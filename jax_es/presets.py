@@ -1,0 +1,104 @@
+"""Tuned settings as data: one entry a task.
+
+``humanoid-*`` are the settings of Lorenc & Neruda (arXiv 2501.13883), sized for a
+cluster. The other tasks' are sized for a workstation: a smaller transformer and fewer
+pairs.
+"""
+
+import difflib
+from dataclasses import replace
+
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.experiment import POLICY_KINDS, PolicyConfig, TrainConfig
+from models import DecisionTransformerConfig, MLPConfig
+
+DEFAULT_PRESET = "quickstart"
+
+_HUMANOID_DT = TrainConfig(
+    env=EnvConfig("Humanoid-v5"),
+    policy=DecisionTransformerConfig(target_return=7000.0),
+    es=ESConfig(num_pairs=20_000),
+)
+
+
+def _task(
+    env_id: str,
+    target_return: float,
+    reward_scale: float = 0.001,
+    max_timestep: int = 1000,
+    **es: float,
+) -> TrainConfig:
+    """A MuJoCo task with the workstation-sized transformer and population."""
+    return TrainConfig(
+        env=EnvConfig(env_id),
+        policy=DecisionTransformerConfig(
+            context_length=8,
+            width=32,
+            num_layers=2,
+            target_return=target_return,
+            reward_scale=reward_scale,
+            max_timestep=max_timestep,
+        ),
+        es=ESConfig(
+            **{"num_pairs": 32, "sigma": 0.05, "learning_rate": 0.05, **es}  # type: ignore[arg-type]
+        ),
+        rollout=RolloutConfig(num_slots=64, statistics_fraction=0.1),
+        evaluation=EvaluationConfig(num_episodes=10),
+        num_generations=100,
+    )
+
+
+_INVERTED_PENDULUM = _task("InvertedPendulum-v5", 1000.0)
+
+PRESETS: dict[str, TrainConfig] = {
+    "quickstart": _INVERTED_PENDULUM,
+    "humanoid-mlp": replace(
+        _HUMANOID_DT, policy=MLPConfig(), es=ESConfig(num_pairs=5_000)
+    ),
+    "humanoid-dt": _HUMANOID_DT,
+    "humanoid-dt-half": replace(_HUMANOID_DT, es=ESConfig(num_pairs=10_000)),
+    "humanoid-standup": _task("HumanoidStandup-v5", 150_000.0, reward_scale=1e-5),
+    "ant": _task("Ant-v5", 3000.0),
+    "half-cheetah": _task("HalfCheetah-v5", 3000.0),
+    "hopper": _task("Hopper-v5", 3000.0),
+    "walker2d": _task("Walker2d-v5", 3000.0),
+    "swimmer": _task("Swimmer-v5", 360.0, reward_scale=0.01),
+    "inverted-pendulum": _INVERTED_PENDULUM,
+    "inverted-double-pendulum": _task("InvertedDoublePendulum-v5", 9300.0),
+    "reacher": _task("Reacher-v5", -4.0, reward_scale=0.1, max_timestep=50),
+    "pusher": _task("Pusher-v5", -25.0, reward_scale=0.1, max_timestep=100),
+}
+
+
+def preset(name: str, policy: str | None = None) -> TrainConfig:
+    """Returns a preset, with another kind of policy if asked for.
+
+    Args:
+        name: one of :data:`PRESETS`.
+        policy: one of ``POLICY_KINDS``; the preset's own if not given.
+
+    Raises:
+        ConfigError: for unknown names; it lists the closest ones.
+    """
+    if name not in PRESETS:
+        raise ConfigError(unknown("preset", name, PRESETS))
+    config = PRESETS[name]
+    if policy is None:
+        return config
+    if policy not in POLICY_KINDS:
+        raise ConfigError(unknown("policy", policy, POLICY_KINDS))
+    kind: type[PolicyConfig] = POLICY_KINDS[policy]
+    return config if type(config.policy) is kind else replace(config, policy=kind())
+
+
+def unknown(what: str, name: str, known) -> str:
+    """Returns the message for an unknown name, the closest known ones first."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{what} {name!r} is unknown; {hint}Known: {', '.join(known)}."

@@ -1,0 +1,246 @@
+"""What a run shows while it trains: a live bar, or plain lines in a log.
+
+On a terminal three lines stay at the bottom: how far the run is and the time left, how
+good the policy is, where the time goes. Anywhere else (a file, a pipe, a notebook, a
+dumb terminal) each generation prints one ASCII line of names and values separated by
+blanks, so that ``line.split()`` alternates between them::
+
+    generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  length  812.4 …
+"""
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from jax_es.metrics import GenerationRecord
+
+_REDRAW_SECONDS = 0.25
+"""Drawing costs milliseconds, so it is done at most this often."""
+
+_RECENT_GENERATIONS = 10
+"""How many generations the time left is estimated from: their lengths drift."""
+
+
+class Progress:
+    """Shows a run's progress; a context manager.
+
+    Example:
+        >>> with Progress(num_generations=200) as progress:  # doctest: +SKIP
+        ...     for generation in range(200):
+        ...         progress.generation_started(generation)
+        ...         progress.tasks_done(done=64, total=512)
+        ...         progress.generation_done(record)
+    """
+
+    def __init__(
+        self,
+        num_generations: int,
+        first_generation: int = 0,
+        stream: TextIO | None = None,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepares the display; nothing is shown before the ``with`` block.
+
+        Args:
+            num_generations: generations of the whole run.
+            first_generation: index of the first one to come; above 0 on a resume.
+            stream: where to write; standard error by default.
+            console: a rich console to draw the live bar on, instead of ``stream``.
+            clock: seconds from any origin; the time left is computed from it.
+        """
+        self._num_generations = num_generations
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._generation = first_generation
+        self._tasks = (0, 0)
+        self._record: GenerationRecord | None = None
+        self._durations: deque[float] = deque(maxlen=_RECENT_GENERATIONS)
+        self._started = self._drawn = clock()
+        self._live: Live | None = None
+        if console is not None or _is_terminal(self._stream):
+            # Without its refresh thread, which would compete with the rollout.
+            self._live = Live(
+                console=console or Console(file=self._stream),
+                auto_refresh=False,
+                # Redirected output of a program stays out of the bar's terminal.
+                redirect_stdout=sys.stdout.isatty(),
+                get_renderable=self._render,
+            )
+
+    def __enter__(self) -> "Progress":
+        """Shows the bar, if there is one."""
+        self._started = self._clock()
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Leaves the bar's last state on the screen."""
+        if self._live is not None:
+            self._live.stop()
+
+    def generation_started(self, generation: int) -> None:
+        """Says that a generation begins.
+
+        Args:
+            generation: its index, from 0.
+        """
+        self._generation = generation
+        self._tasks = (0, 0)
+        self._started = self._clock()
+        self._redraw()
+
+    def tasks_done(self, done: int, total: int) -> None:
+        """Moves the bar within a generation; costs about a microsecond.
+
+        Args:
+            done: finished tasks (episodes) of this generation.
+            total: all tasks of this generation.
+        """
+        self._tasks = (done, total)
+        if self._live is not None and self._clock() - self._drawn >= _REDRAW_SECONDS:
+            self._redraw()
+
+    def generation_done(self, record: GenerationRecord) -> None:
+        """Shows a finished generation: redraws the bar, or prints its line."""
+        self._durations.append(self._clock() - self._started)
+        self._started = self._clock()
+        self._generation = record.generation + 1
+        self._tasks = (0, 0)
+        self._record = record
+        if self._live is None:
+            self._print(self._plain_line(record))
+        self._redraw()
+
+    def message(self, text: str) -> None:
+        """Prints one line that stays, above the bar."""
+        if self._live is None:
+            self._print(text)
+        else:
+            self._live.console.print(
+                text, markup=False, highlight=False, soft_wrap=True
+            )
+
+    def _print(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _redraw(self) -> None:
+        if self._live is not None:
+            self._drawn = self._clock()
+            self._live.refresh()
+
+    def _fraction(self) -> float:
+        """Returns how much of the current generation is done, from 0 to 1."""
+        done, total = self._tasks
+        return min(done / total, 1.0) if total else 0.0
+
+    def _time_left(self) -> float | None:
+        """Estimates the seconds to the end, or None when there is nothing to go by."""
+        remaining = self._num_generations - self._generation
+        elapsed = self._clock() - self._started
+        if self._durations:
+            duration = sum(self._durations) / len(self._durations)
+        elif self._fraction() > 0:
+            duration = elapsed / self._fraction()
+        else:
+            return None
+        # A generation that outlasts its predecessors has no time left of its own.
+        spent = min(max(elapsed, self._fraction() * duration), duration)
+        return max(remaining * duration - spent, 0.0)
+
+    def _plain_line(self, record: GenerationRecord) -> str:
+        width = len(str(self._num_generations))
+        count = f"{self._generation:{width}}/{self._num_generations}"
+        fields = [
+            f"generation  {count}",
+            f"evaluation {record.evaluation_return_mean:9.1f}",
+            f"mean {record.return_mean:9.1f}",
+            f"max {record.return_max:9.1f}",
+            f"length {record.episode_length_mean:7.1f}",
+            f"steps/s {record.env_steps_per_second:7.0f}",
+            *(f"{name} {share:>4}" for name, share in _shares(record).items()),
+            f"left {_duration(self._time_left()):>8}",
+        ]
+        return "  ".join(fields)
+
+    def _render(self) -> Group:
+        return Group(
+            self._bar(),
+            *(
+                Text(line, no_wrap=True, overflow="ellipsis")
+                for line in _details(self._record)
+            ),
+        )
+
+    def _bar(self) -> Table:
+        row = Table.grid(padding=(0, 1), expand=True)
+        row.add_column(no_wrap=True)
+        row.add_column(ratio=1)
+        row.add_column(no_wrap=True, justify="right")
+        done = min(self._generation + self._fraction(), self._num_generations)
+        count = f"generation {self._generation}/{self._num_generations}"
+        if self._tasks[1]:
+            count += f"  task {self._tasks[0]}/{self._tasks[1]}"
+        row.add_row(
+            count,
+            ProgressBar(total=max(self._num_generations, 1), completed=done),
+            f"{_duration(self._time_left())} left",
+        )
+        return row
+
+
+def _details(record: GenerationRecord | None) -> tuple[str, str]:
+    """Returns the live bar's lines below the bar: how good, and where time goes."""
+    if record is None:
+        return "compiling and running the first generation", ""
+    returns = (
+        f"return: evaluation {record.evaluation_return_mean:.1f}"
+        f"  mean {record.return_mean:.1f}  max {record.return_max:.1f}"
+        f"  length {record.episode_length_mean:.0f}"
+    )
+    shares = "  ".join(f"{name} {share}" for name, share in _shares(record).items())
+    return returns, f"{record.env_steps_per_second:.0f} steps/s: {shares}"
+
+
+def _shares(record: GenerationRecord) -> dict[str, str]:
+    """Returns where a generation's time went, in percent, and how full slots were."""
+    fractions = {
+        name: seconds / record.seconds_total if record.seconds_total else 0.0
+        for name, seconds in (
+            ("policy", record.seconds_policy),
+            ("environment", record.seconds_environment),
+            ("noise", record.seconds_noise),
+            ("update", record.seconds_update),
+        )
+    }
+    fractions["slots"] = record.slot_utilization
+    return {name: f"{100 * value:.0f}%" for name, value in fractions.items()}
+
+
+def _duration(seconds: float | None) -> str:
+    """Formats seconds as ``h:mm:ss``."""
+    if seconds is None:
+        return "-:--:--"
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}"
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    # A notebook's stream and a dumb terminal cannot move the cursor back up.
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in (
+        "dumb",
+        "unknown",
+    )

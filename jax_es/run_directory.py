@@ -1,0 +1,187 @@
+"""One run on disk: ``runs/<name>/``, and who may write into it.
+
+``config.json`` says what was run, with what and on what machine; next to it lie
+``metrics.jsonl``, ``tensorboard/`` and ``checkpoints/``.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from jax_es.config import ConfigError
+from jax_es.devices import available_cores
+from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
+from jax_es.version import __version__
+
+CONFIG_FILE = "config.json"
+
+PACKAGES = (
+    "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
+    "ale-py", "orbax-checkpoint",
+)  # fmt: skip
+
+FREE_TO_CHANGE = ("num_generations", "checkpoint_every", "rollout.num_threads")
+"""Fields that a resumed run may change: none of them changes a generation's numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """A run's folder."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where Orbax's checkpoints lie."""
+        return self.path / "checkpoints"
+
+    def config(self) -> TrainConfig:
+        """Reads the run's configuration.
+
+        Raises:
+            ConfigError: if the folder is no run, or its configuration cannot be read.
+        """
+        file = self.path / CONFIG_FILE
+        if not file.is_file():
+            raise ConfigError(_no_run(self.path))
+        try:
+            return from_dict(json.loads(file.read_text())["config"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{file} is not the configuration of a run ({error}); restore it from "
+                "a copy or choose another run."
+            ) from error
+
+    def create(self, config: TrainConfig, preset: str) -> None:
+        """Makes the folder and writes ``config.json``.
+
+        Raises:
+            ConfigError: if a run is there already, or nothing can be written.
+        """
+        if (self.path / CONFIG_FILE).exists():
+            raise ConfigError(
+                f"{self.path} holds a run already; continue it with --resume or choose "
+                "another --name."
+            )
+        record = {
+            "config": to_dict(config),
+            "preset": preset,
+            "created": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "machine": machine(),
+        }
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Renamed into place: a run either has its whole configuration or none.
+            draft = self.path / f".{CONFIG_FILE}"
+            draft.write_text(json.dumps(record, indent=2) + "\n")
+            draft.replace(self.path / CONFIG_FILE)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written ({error.strerror}); choose another "
+                "--runs-dir."
+            ) from error
+
+    def check_resumable(self, config: TrainConfig) -> None:
+        """Checks that ``config`` continues this run to the same numbers.
+
+        Raises:
+            ConfigError: naming each field that differs, with both values.
+        """
+        changed = {
+            name: values
+            for name, values in differences(self.config(), config).items()
+            if name not in FREE_TO_CHANGE
+        }
+        if changed:
+            listed = "; ".join(
+                f"{name} was {stored!r}, now {given!r}"
+                for name, (stored, given) in changed.items()
+            )
+            raise ConfigError(
+                f"--resume would change the run in {self.path}: {listed}. Leave these "
+                "as they were, or start a new run with another --name."
+            )
+
+
+def find_run(path: str | os.PathLike[str]) -> RunDirectory:
+    """Opens an existing run.
+
+    Raises:
+        ConfigError: if there is none; it lists the closest ones.
+    """
+    run = RunDirectory(Path(path))
+    if not (run.path / CONFIG_FILE).is_file():
+        raise ConfigError(_no_run(run.path))
+    return run
+
+
+def runs_in(directory: Path) -> list[Path]:
+    """Returns the runs in a folder, oldest first."""
+    configs = list(directory.glob(f"*/{CONFIG_FILE}"))
+    return [file.parent for file in sorted(configs, key=lambda f: f.stat().st_mtime)]
+
+
+def _no_run(path: Path) -> str:
+    known = [str(run) for run in runs_in(path.parent)][-5:]
+    listed = f"Runs there: {', '.join(known)}." if known else "No run is there."
+    return f"{path} is not a run (it has no {CONFIG_FILE}). {listed}"
+
+
+def versions() -> dict[str, str | None]:
+    """Returns the versions that may change a run's numbers; None if not installed."""
+    found: dict[str, str | None] = {
+        "jax-es": __version__,
+        "python": platform.python_version(),
+    }
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def git_commit() -> str | None:
+    """Returns the commit of the source tree, with ``+`` if it was changed since."""
+    here = Path(__file__).parent
+
+    def git(*args: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *args], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """Describes the machine: processor, cores in use, memory in GiB."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": available_cores(),
+        "memory_gib": round(memory, 1),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,211 @@
+"""Trains a policy: ``python -m jax_es.train [PRESET] [--policy KIND] [--options]``.
+
+A preset is a whole configuration; options change single fields of it. ``--help``
+after a preset shows its values.
+"""
+
+import dataclasses
+import datetime
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax
+import tyro
+
+from jax_es.checkpoint import Checkpoints
+from jax_es.command_line import StopSignals, input_errors, run_program
+from jax_es.config import require
+from jax_es.devices import configure_cpu_devices, use_compilation_cache
+from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.metrics import METRICS_FILE
+from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.progress import Progress
+from jax_es.run_directory import RunDirectory, find_run, runs_in
+from jax_es.training import (
+    Parts,
+    Stopped,
+    TrainingResult,
+    TrainState,
+    build,
+    run_training,
+    starting_state,
+)
+
+DESCRIPTION = f"""Trains a policy with OpenAI-ES.
+
+usage: python -m jax_es.train [PRESET] [--policy KIND] [--options]
+
+PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
+
+The options' defaults below are those of the chosen preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """The command line, after PRESET and KIND."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    name: str | None = None
+    """Name of the run's folder; preset, seed and time if not given."""
+    runs_dir: Path = Path("runs")
+    """Where runs are kept."""
+    resume: bool = False
+    """Continue the run --name from its last checkpoint, to the same numbers as if it
+    had never stopped. Without a PRESET the run's own configuration is taken."""
+
+
+class Request(NamedTuple):
+    """What the user asked for."""
+
+    config: TrainConfig
+    preset: str
+    run: RunDirectory
+    resume: bool
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with StopSignals() as signals:
+        with input_errors():
+            request = parse(argv)
+            config, run = request.config, request.run
+            configure_cpu_devices(config.rollout.num_devices)
+            use_compilation_cache()
+            parts = build(config, signals.check)
+            if not request.resume:
+                run.create(config, request.preset)
+            state = starting_state(parts, run, request.resume)
+        progress = Progress(config.num_generations, int(state.es.generation))
+        progress.message(_opening(request, parts, state))
+        try:
+            result = run_training(parts, state, run, progress, signals.check)
+        except Stopped as stop:
+            return _report_stop(stop, run)
+    progress.message(_closing(request, result))
+    return 0
+
+
+def parse(argv: list[str]) -> Request:
+    """Reads the command line.
+
+    Raises:
+        ConfigError: for unknown names and impossible values.
+    """
+    rest = list(argv)
+    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    kind = _take_option(rest, "--policy")
+    if preset_name is None and "--resume" in rest:
+        default, preset_name = _stored(rest), "resumed"
+    else:
+        preset_name = preset_name or DEFAULT_PRESET
+        default = preset(preset_name, kind)
+    arguments = tyro.cli(
+        Arguments,
+        args=rest,
+        default=Arguments(default),
+        prog="python -m jax_es.train",
+        description=DESCRIPTION,
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    config = arguments.config
+    if arguments.resume:
+        require(
+            arguments.name is not None,
+            "--resume needs --name NAME, the run to continue. "
+            f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
+        )
+        run = find_run(arguments.runs_dir / str(arguments.name))
+        run.check_resumable(config)
+    else:
+        run = RunDirectory(
+            arguments.runs_dir / (arguments.name or _new_name(preset_name, config))
+        )
+    return Request(config, preset_name, run, arguments.resume)
+
+
+def _take_option(arguments: list[str], option: str) -> str | None:
+    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent."""
+    for index, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return arguments.pop(index).split("=", 1)[1]
+        if argument == option:
+            require(
+                index + 1 < len(arguments),
+                f"{option} needs a value; one of {', '.join(POLICY_KINDS)}.",
+            )
+            del arguments[index]
+            return arguments.pop(index)
+    return None
+
+
+def _stored(arguments: list[str]) -> TrainConfig:
+    """Returns the configuration of the run that ``--name`` names."""
+    copy = list(arguments)
+    name = _take_option(copy, "--name")
+    runs_dir = Path(_take_option(copy, "--runs-dir") or "runs")
+    require(
+        name is not None,
+        "--resume needs --name NAME, the run to continue. "
+        f"Runs in {runs_dir}: {_listed(runs_dir)}.",
+    )
+    return find_run(runs_dir / str(name)).config()
+
+
+def _listed(runs_dir: Path) -> str:
+    return ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
+
+
+def _new_name(preset_name: str, config: TrainConfig) -> str:
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return f"{preset_name}-seed{config.seed}-{now}"
+
+
+def _opening(request: Request, parts: Parts, state: TrainState) -> str:
+    """Says what is about to run."""
+    config = request.config
+    num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state.es.mean))
+    begins = "Resuming" if request.resume else "Training"
+    return (
+        f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
+        f"{config.env.id}: {config.es.num_pairs:,} pairs a generation, "
+        f"{parts.env.num_envs} slots on {parts.devices.count} "
+        f"{parts.devices.platform} devices. Run: {request.run.path}"
+    )
+
+
+def _closing(request: Request, result: TrainingResult) -> str:
+    """Says what came out, and where to look next."""
+    path = request.run.path
+    return (
+        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
+        f"{result.final_evaluation:.1f} at the end, "
+        f"{result.best_evaluation:.1f} at best.\n"
+        f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
+        f"Evaluate: python -m jax_es.evaluate {path}\n"
+        f"From Python: jax_es.load_policy({str(path)!r})"
+    )
+
+
+def _report_stop(stop: Stopped, run: RunDirectory) -> int:
+    """Prints one line; returns the exit code of a program ended by that signal."""
+    name = signal.Signals(stop.signum).name
+    steps = Checkpoints(run.checkpoints).steps()
+    saved = f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
+    sys.stderr.write(
+        f"{name}: {saved} in {run.path}; continue with python -m jax_es.train --resume "
+        f"--name {run.path.name}"
+        + ("" if run.path.parent == Path("runs") else f" --runs-dir {run.path.parent}")
+        + "\n"
+    )
+    return 128 + stop.signum
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Contracts between the rooms of this library, and the letters its docs use.
+
+Shape letters, the same in every docstring: ``N`` antithetic pairs, ``P = 2N``
+members, ``E`` episodes (tasks), ``T`` steps, ``K`` context length, ``S`` slots,
+``D`` devices, ``O`` and ``A`` sizes of an observation and of an action.
+
+``models``, ``envs`` and ``jax_es`` meet here, by structure: a class in ``models``
+or ``envs`` fulfils one of these protocols without importing it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import jax
+import numpy as np
+
+PyTree: TypeAlias = Any
+"""A nest of arrays that ``jax.tree`` understands."""
+
+Variables: TypeAlias = Mapping[str, PyTree]
+"""Flax collections by name: always ``"params"``; a noise family may add others."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """One member acting in one environment, step by step.
+
+    Every policy is recurrent by contract. A feed-forward network has an empty carry,
+    a Decision Transformer carries its context. Nothing here is batched: callers
+    ``jax.vmap`` over members and environments.
+    """
+
+    def init(self, key: jax.Array) -> PyTree:
+        """Draws the initial ``"params"`` collection; ``key`` is consumed."""
+        ...
+
+    def initial_carry(self) -> PyTree:
+        """Returns the carry before the first step of an episode."""
+        ...
+
+    def apply(
+        self,
+        variables: Variables,
+        carry: PyTree,
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[PyTree, jax.Array]:
+        """Chooses the action of one step.
+
+        Args:
+            variables: Flax collections, ``{"params": θ}`` for the mean policy.
+            carry: what the previous step returned. Where ``first`` is true its
+                contents are ignored, whatever they are.
+            observation: ``[O]``, already normalised.
+            reward: ``[]`` float32, received for the previous action (ignored where
+                ``first``), in the environment's own unit.
+            first: ``[]`` bool, whether this is an episode's first step.
+            key: this step's randomness; deterministic policies ignore it.
+
+        Returns:
+            The next carry, and the action in the environment's own unit: ``[A]``
+            float32 for a ``Box``, ``[]`` int32 for a ``Discrete`` space.
+        """
+        ...
+
+
+class VectorEnv(Protocol):
+    """``gymnasium.vector.VectorEnv`` with autoreset disabled, plus :meth:`halt`.
+
+    ``num_envs``, ``single_observation_space`` and ``single_action_space`` mean what
+    they mean in Gymnasium. An ended environment stands still until its next reset:
+    :meth:`step` ignores its action, repeats its last observation and pays 0.
+    """
+
+    num_envs: int
+    single_observation_space: Any
+    single_action_space: Any
+
+    @property
+    def max_episode_steps(self) -> int:
+        """The environment's own limit on an episode, in environment steps."""
+        ...
+
+    def reset(
+        self,
+        *,
+        seed: Any = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts episodes.
+
+        Args:
+            seed: an ``[num_envs]`` integer array, a list or one integer (environment
+                ``i`` then gets ``seed + i``). Entries outside the mask are ignored.
+            options: ``{"reset_mask": mask}``, ``[num_envs]`` bool, says which
+                environments to reset; all without it.
+
+        Returns:
+            Observations ``[num_envs, O]`` of all environments (those outside the mask
+            unchanged), and an info dictionary.
+        """
+        ...
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Applies one action to every environment that has not ended.
+
+        Returns:
+            Observations ``[num_envs, O]``, rewards ``[num_envs]`` float64,
+            ``terminated`` and ``truncated`` ``[num_envs]`` bool, info. An episode
+            whose simulation failed ends (``terminated``) with reward NaN. The arrays
+            may be reused by the next call: copy what must last.
+        """
+        ...
+
+    def halt(self, mask: np.ndarray) -> None:
+        """Ends episodes from outside: those environments wait for their next reset."""
+        ...
+
+    def close(self) -> None:
+        """Releases threads, processes and windows."""
+        ...

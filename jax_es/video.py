@@ -1,0 +1,105 @@
+"""One episode of a trained policy as a video file."""
+
+import os
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from jax_es.config import ConfigError, EnvConfig
+from jax_es.loading import LoadedPolicy
+
+FORMATS = (".mp4", ".gif")
+
+
+def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) -> float:
+    """Records one episode, rendered by Gymnasium's own environment.
+
+    Args:
+        policy: acts.
+        env: where.
+        file: ``.mp4`` or ``.gif``; its folder is created.
+        seed: of the episode.
+
+    Returns:
+        The episode's return.
+
+    Raises:
+        ConfigError: if there is no encoder, no renderer, or another kind of file.
+    """
+    if file.suffix not in FORMATS:
+        raise ConfigError(
+            f"--video must end in {' or '.join(FORMATS)}, got {file.name}."
+        )
+    writer = _open(file, _frames_per_second(env))
+    # Without a display MuJoCo needs to be told to render off screen.
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    try:
+        episode = gymnasium.make(
+            env.id, render_mode="rgb_array", max_episode_steps=env.max_episode_steps
+        )
+    except Exception as error:
+        raise ConfigError(_cannot_render(env.id, error)) from error
+    total, done = 0.0, False
+    policy.reset()
+    with writer, episode:
+        observation, _ = episode.reset(seed=seed)
+        reward = 0.0
+        while not done:
+            writer.append_data(_frame(episode, env.id))
+            action = policy(observation, reward)
+            observation, reward, terminated, truncated, _ = episode.step(action)
+            total += float(reward)
+            done = terminated or truncated
+    return total
+
+
+def _open(file: Path, frames_per_second: float):
+    """Opens an encoder.
+
+    Raises:
+        ConfigError: if imageio or its ffmpeg is not installed, or nothing can be
+            written.
+    """
+    try:
+        import imageio
+    except ImportError as error:
+        raise ConfigError(
+            f"--video needs an encoder ({error}); pip install 'jax-es[video]'."
+        ) from error
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".gif":
+            return imageio.get_writer(file, duration=1000 / frames_per_second, loop=0)
+        return imageio.get_writer(file, fps=frames_per_second, macro_block_size=2)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(
+            f"{file} cannot be written ({str(error).splitlines()[0]}); "
+            "pip install 'jax-es[video]' for the encoder, or choose another --video."
+        ) from error
+
+
+def _frames_per_second(env: EnvConfig) -> float:
+    return gymnasium.spec(env.id).make().metadata.get("render_fps", 30)
+
+
+def _frame(episode: gymnasium.Env, env_id: str) -> np.ndarray:
+    """Renders one frame.
+
+    Raises:
+        ConfigError: if no frame comes: the machine has no way to render.
+    """
+    try:
+        frame = episode.render()
+    except Exception as error:
+        raise ConfigError(_cannot_render(env_id, error)) from error
+    return np.asarray(frame)
+
+
+def _cannot_render(env_id: str, error: Exception) -> str:
+    return (
+        f"{env_id} cannot be rendered here ({str(error).splitlines()[0]}); install "
+        "EGL (libegl1) or OSMesa (libosmesa6, and set MUJOCO_GL=osmesa)."
+    )

@@ -1,0 +1,103 @@
+"""Feed-forward policy: dense layers with tanh; without hidden layers, linear."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.layers import fan_in_dense
+from models.policy import (
+    ActionSpec,
+    PolicyConfig,
+    check_sizes,
+    require,
+    select_action,
+    to_environment,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MLPConfig(PolicyConfig):
+    """A feed-forward network (``mlp``)."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Width of each hidden layer, in units; empty for a linear policy."""
+
+    def __post_init__(self):
+        """Checks the fields."""
+        super().__post_init__()
+        require(
+            all(size >= 1 for size in self.hidden_sizes),
+            "hidden_sizes",
+            self.hidden_sizes,
+            "every width must be at least 1, for example 256 256",
+        )
+
+
+class MLP(nn.Module):
+    """Maps ``[O]`` to ``[num_outputs]`` through tanh layers."""
+
+    observation_size: int
+    hidden_sizes: tuple[int, ...]
+    num_outputs: int
+
+    def setup(self):
+        """Names the layers ``hidden_0``, ``hidden_1``, ... and ``head``."""
+        inputs = (self.observation_size, *self.hidden_sizes)
+        self.hidden = [fan_in_dense(*sizes) for sizes in itertools.pairwise(inputs)]
+        self.head = fan_in_dense(inputs[-1], self.num_outputs)
+
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        """Returns the action before its tanh, or logits."""
+        x = observation
+        for layer in self.hidden:
+            x = nn.tanh(layer(x))
+        return self.head(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class MLPPolicy:
+    """An ``MLP`` as a policy (the protocol of ``jax_es.types``); its carry is empty."""
+
+    config: MLPConfig
+    observation_size: int
+    actions: ActionSpec
+
+    def __post_init__(self):
+        """Checks that the config fits the environment."""
+        check_sizes(self.config, self.observation_size, self.actions)
+
+    @functools.cached_property
+    def network(self) -> MLP:
+        """The Flax module."""
+        return MLP(
+            self.observation_size, self.config.hidden_sizes, self.actions.num_outputs
+        )
+
+    def init(self, key: jax.Array) -> Any:
+        """Draws the initial ``"params"`` collection; ``key`` is consumed."""
+        return self.network.init(key, jnp.zeros(self.observation_size))["params"]
+
+    def initial_carry(self) -> tuple[()]:
+        """Returns the empty carry."""
+        return ()
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        carry: tuple[()],
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[tuple[()], jax.Array]:
+        """Chooses the action of one step; reads the observation only."""
+        del reward, first
+        outputs = self.network.bind(variables)(observation)
+        action = select_action(self.config, self.actions, outputs, key)
+        return carry, to_environment(self.config, self.actions, action)

@@ -1,0 +1,170 @@
+"""What every policy shares: the action space it serves and its output rule.
+
+A network returns one number per action dimension or per choice. This file turns
+them into an action, in two steps: ``select_action`` gives the *network's* action (in
+[-1, 1], or an index), which a Decision Transformer reads back as a token;
+``to_environment`` gives the same action in the environment's own unit.
+"""
+
+import dataclasses
+import math
+from typing import Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxActions:
+    """Real-valued actions, one interval for each of the ``A`` dimensions."""
+
+    low: tuple[float, ...]
+    """Lower bounds; infinite ones need ``action_scale="none"``."""
+    high: tuple[float, ...]
+    """Upper bounds."""
+
+    def __post_init__(self):
+        """Stores plain floats (so that it hashes) and checks the bounds."""
+        object.__setattr__(self, "low", tuple(map(float, self.low)))
+        object.__setattr__(self, "high", tuple(map(float, self.high)))
+        if not self.low or len(self.low) != len(self.high):
+            raise ValueError(
+                f"low and high need the same length of at least 1, got {len(self.low)} "
+                f"and {len(self.high)}: pass one bound per action dimension"
+            )
+        for low, high in zip(self.low, self.high, strict=True):
+            if not low < high:
+                raise ValueError(
+                    f"low must be below high, got [{low}, {high}]: check the "
+                    "environment's action space"
+                )
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network returns: ``A``."""
+        return len(self.low)
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteActions:
+    """A choice among ``start, ..., start + num_actions - 1``."""
+
+    num_actions: int
+    """How many choices there are."""
+    start: int = 0
+    """The first choice; 0 except in unusual environments."""
+
+    def __post_init__(self):
+        """Checks that there is a choice."""
+        if self.num_actions < 1:
+            raise ValueError(
+                f"num_actions must be at least 1, got {self.num_actions}: check the "
+                "environment's action space"
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network returns: one logit per choice."""
+        return self.num_actions
+
+
+ActionSpec: TypeAlias = BoxActions | DiscreteActions
+"""What a policy must know of an action space, whatever library defined it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """How a network's outputs become actions; the base of every policy's config."""
+
+    action_scale: Literal["bounds", "none"] = "bounds"
+    """Real actions: tanh mapped onto the space's bounds, or passed on in [-1, 1]."""
+    sample_actions: bool = False
+    """Discrete actions: draw from the logits' softmax instead of the largest one."""
+
+    def __post_init__(self):
+        """Checks the fields; subclasses extend it."""
+        require(
+            self.action_scale in ("bounds", "none"),
+            "action_scale",
+            self.action_scale,
+            'choose "bounds" or "none"',
+        )
+
+
+def require(condition: bool, name: str, value: object, remedy: str) -> None:
+    """Raises the ``ValueError`` of a config field unless ``condition`` holds."""
+    if not condition:
+        raise ValueError(f"{name}={value!r} is not possible: {remedy}")
+
+
+def check_sizes(
+    config: PolicyConfig, observation_size: int, actions: ActionSpec
+) -> None:
+    """Raises ``ValueError`` where a config does not fit its environment."""
+    require(
+        observation_size >= 1,
+        "observation_size",
+        observation_size,
+        "it must be at least 1; flatten the observation into a vector",
+    )
+    if isinstance(actions, BoxActions):
+        bounded = all(map(math.isfinite, actions.low + actions.high))
+        require(
+            bounded or config.action_scale == "none",
+            "action_scale",
+            config.action_scale,
+            "the action space has infinite bounds, nothing to scale to; "
+            "set action_scale none",
+        )
+        require(
+            not config.sample_actions,
+            "sample_actions",
+            config.sample_actions,
+            "only discrete actions are sampled, these are real-valued; "
+            "set sample_actions False",
+        )
+
+
+def select_action(
+    config: PolicyConfig, actions: ActionSpec, outputs: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Turns the network's outputs into its action.
+
+    Args:
+        config: says whether discrete actions are sampled.
+        actions: the action space.
+        outputs: ``[A]``, or ``[num_actions]`` logits.
+        key: consumed where actions are sampled, ignored elsewhere.
+
+    Returns:
+        ``[A]`` float32 in [-1, 1], tanh(outputs); or ``[]`` int32 in
+        [0, num_actions), the largest logit's index or a draw from softmax(outputs).
+    """
+    if isinstance(actions, BoxActions):
+        return jnp.tanh(outputs)
+    if config.sample_actions:
+        return jax.random.categorical(key, outputs).astype(jnp.int32)
+    return jnp.argmax(outputs).astype(jnp.int32)
+
+
+def to_environment(
+    config: PolicyConfig, actions: ActionSpec, action: jax.Array
+) -> jax.Array:
+    """Translates the network's action into the environment's own unit.
+
+    Args:
+        config: says whether real-valued actions are scaled.
+        actions: the action space.
+        action: what ``select_action`` returned.
+
+    Returns:
+        ``[A]`` float32, low + (action + 1)/2 · (high - low) or unscaled; or ``[]``
+        int32, start + action.
+    """
+    if isinstance(actions, DiscreteActions):
+        return action + actions.start
+    if config.action_scale == "none":
+        return action
+    low, high = jnp.asarray(actions.low), jnp.asarray(actions.high)
+    # Clipped because rounding may step over a bound that Gymnasium checks exactly.
+    return jnp.clip(low + 0.5 * (action + 1.0) * (high - low), low, high)
