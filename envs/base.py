@@ -44,6 +44,7 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
         action_space: gymnasium.Space,
         max_episode_steps: int,
     ) -> None:
+        """Sets up spaces and bookkeeping; nothing lives before its first reset."""
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
         self.num_envs = positive_int("num_envs", num_envs)
         self.single_observation_space = observation_space
@@ -55,7 +56,7 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
             (num_envs, *observation_space.shape), observation_space.dtype
         )
         self._terminated = np.zeros(num_envs, bool)
-        self._truncated = np.ones(num_envs, bool)  # nothing lives before its reset
+        self._truncated = np.ones(num_envs, bool)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._was_reset = False
 
@@ -245,9 +246,7 @@ def seeds_of(seed: Any, mask: np.ndarray) -> list[int | None]:
             f"seed: got shape {np.shape(seed)}, expected ({len(mask)},): one seed per "
             "environment, or a single integer"
         )
-    return [
-        None if seed[i] is None else _seed(f"seed[{i}]", seed[i]) for i in chosen
-    ]
+    return [None if seed[i] is None else _seed(f"seed[{i}]", seed[i]) for i in chosen]
 
 
 def _seed(name: str, value: Any) -> int:

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.base import EpisodeVectorEnv, positive_int
 
-Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Env]]
+Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
 
 
 class GymnasiumVectorEnv(EpisodeVectorEnv):
@@ -50,13 +50,14 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         wrappers: Wrappers = (),
         **env_options: Any,
     ) -> None:
+        """Builds the environments."""
         if max_episode_steps is not None:
             env_options["max_episode_steps"] = positive_int(
                 "max_episode_steps", max_episode_steps
             )
         # Always sync or async: a custom vector environment (CartPole has one) may
         # ignore the reset mask.
-        self._vector_env = gymnasium.make_vec(
+        self._vector_env: Any = gymnasium.make_vec(
             env_id,
             positive_int("num_envs", num_envs),
             vectorization_mode=vectorization_mode,
@@ -65,11 +66,8 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             **env_options,
         )
         try:
-            spec = self._vector_env.spec
-            observation_space = self._vector_env.single_observation_space
-            action_space = self._vector_env.single_action_space[0]
-            _check_spaces(env_id, observation_space, action_space)
-            limit = max_episode_steps or spec.max_episode_steps
+            spaces = _checked_spaces(env_id, self._vector_env)
+            limit = max_episode_steps or self._vector_env.spec.max_episode_steps
             if limit is None:
                 raise ValueError(
                     f"max_episode_steps: {env_id} has no limit on an episode, which "
@@ -78,8 +76,8 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         except ValueError:
             self._vector_env.close()
             raise
-        super().__init__(num_envs, observation_space, action_space, limit)
-        self.spec = spec
+        super().__init__(num_envs, *spaces, limit)
+        self.spec = self._vector_env.spec
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments and their processes."""
@@ -174,10 +172,13 @@ def _vector_options(mode: str, num_threads: int | None) -> dict[str, Any]:
             )
 
 
-def _check_spaces(
-    env_id: str, observation_space: gymnasium.Space, action_space: gymnasium.Space
-) -> None:
-    """Raises unless policies can take these observations and give these actions."""
+def _checked_spaces(
+    env_id: str, vector_env: gymnasium.vector.VectorEnv
+) -> tuple[gymnasium.spaces.Box, gymnasium.Space]:
+    """Returns one environment's spaces, if policies can observe and act in them."""
+    observation_space = vector_env.single_observation_space
+    action_space: Any = vector_env.single_action_space
+    action_space = action_space[0]  # the wrapper's is a pair
     if not isinstance(observation_space, gymnasium.spaces.Box):
         raise ValueError(
             f"env_id: {env_id} observes {observation_space}, expected a Box: pass "
@@ -188,3 +189,4 @@ def _check_spaces(
             f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: "
             "pass wrappers=[...] with one that transforms actions"
         )
+    return observation_space, action_space

@@ -9,6 +9,8 @@ the number of environments and threads.
 Observations are float32, Gymnasium's float64 rounded once: the policies are float32,
 and writing the concatenation as float32 costs no more than writing it as float64.
 """
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's names come from compiled modules without type stubs)
 
 import os
 from pathlib import Path
@@ -61,6 +63,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
     ) -> None:
+        """Compiles the model and allocates the simulations."""
         if env_id not in TASKS:
             raise ValueError(
                 f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
@@ -125,7 +128,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self, actions: np.ndarray, live: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
         actions = actions.astype(np.float32, copy=False)
-        np.copyto(self._task.ctrl, actions, where=live[:, None])
+        self._task.ctrl[:] = actions
         failed = self._simulate(live)
         # Numbers of a fallen or failed simulation may have no finite square. Rows that
         # stand still are computed again, to the same values.

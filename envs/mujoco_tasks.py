@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks: what is observed, what is paid, when it ends, how it starts.
+"""Gymnasium's MuJoCo tasks: observations, rewards, endings and first states.
 
 A task reads the arrays of a batch of simulations, one row per environment, and knows
 nothing of stepping. Every formula, its constants and the order of its operations are
@@ -7,6 +7,8 @@ where only rounding can differ, the method says so.
 
 ``N`` is the number of environments.
 """
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's names come from compiled modules without type stubs)
 
 import abc
 from collections.abc import Callable
@@ -39,6 +41,7 @@ class MujocoTask(abc.ABC):
     """Whether the initial velocities' noise is normal instead of uniform."""
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the state, which every task reads."""
         self.time_step = model.opt.timestep * self.num_substeps
         self.initial_qpos = model.qpos0.copy()
         self.qpos = bind("qpos")
@@ -93,6 +96,7 @@ class Runner(MujocoTask):
     control_weight: ClassVar[float]
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the state and makes room for the last position."""
         super().__init__(model, bind)
         self._x_before = np.zeros(len(self.qpos))
 
@@ -194,6 +198,7 @@ class Ant(Runner):
     control_weight = 0.5
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         self._torso_x = bind("xpos")[:, 1, 0]
         self._forces = _rows(bind("cfrc_ext"))
@@ -231,6 +236,7 @@ class HumanoidV4(Runner):
     control_weight = 0.1
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         self._body_x = bind("xipos")[:, :, 0]
         self._body_mass = model.body_mass.copy()
@@ -298,6 +304,7 @@ class HumanoidStandup(HumanoidV5):
     model_file = "humanoidstandup.xml"
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds what the humanoids read, and keeps the physics' step."""
         super().__init__(model, bind)
         self._physics_step = model.opt.timestep
 
@@ -344,6 +351,7 @@ class InvertedDoublePendulum(MujocoTask):
     normal_velocity_noise = True
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         self._tip = bind("site_xpos")[:, 0]
         self._constraint_force = bind("qfrc_constraint")[:, :1]
@@ -383,6 +391,7 @@ class Reacher(MujocoTask):
     max_episode_steps = 50
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         positions = bind("xpos")
         self._fingertip = positions[:, model.body("fingertip").id]
@@ -427,6 +436,7 @@ class Pusher(MujocoTask):
     max_episode_steps = 100
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         positions = bind("xpos")
         self._arm = positions[:, model.body("tips_arm").id]

@@ -1,0 +1,84 @@
+"""OpenAI-ES in JAX: Decision Transformers and smaller policies on Gymnasium tasks.
+
+The public names; a name is imported when it is first used, so that importing the
+package starts neither JAX nor a simulator.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jax_es.version import __version__
+
+if TYPE_CHECKING:
+    from jax_es.config import (
+        ConfigError,
+        EnvConfig,
+        ESConfig,
+        EvaluationConfig,
+        RolloutConfig,
+    )
+    from jax_es.experiment import TrainConfig
+    from jax_es.loading import LoadedPolicy, load_policy
+    from jax_es.metrics import read_metrics
+    from jax_es.noise import FullNoise, Noise
+    from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population
+    from jax_es.presets import PRESETS, preset
+    from jax_es.rollout import Rollout, RolloutResult
+    from jax_es.task_queue import Tasks
+    from jax_es.training import train_run
+
+_HOME = {
+    "ConfigError": "config",
+    "EnvConfig": "config",
+    "ESConfig": "config",
+    "ESInfo": "openai_es",
+    "ESState": "openai_es",
+    "EvaluationConfig": "config",
+    "FullNoise": "noise",
+    "LoadedPolicy": "loading",
+    "Noise": "noise",
+    "OpenAIES": "openai_es",
+    "PRESETS": "presets",
+    "Population": "openai_es",
+    "Rollout": "rollout",
+    "RolloutConfig": "config",
+    "RolloutResult": "rollout",
+    "Tasks": "task_queue",
+    "TrainConfig": "experiment",
+    "load_policy": "loading",
+    "preset": "presets",
+    "read_metrics": "metrics",
+    "train_run": "training",
+}
+
+__all__ = [
+    "PRESETS",
+    "ConfigError",
+    "ESConfig",
+    "ESInfo",
+    "ESState",
+    "EnvConfig",
+    "EvaluationConfig",
+    "FullNoise",
+    "LoadedPolicy",
+    "Noise",
+    "OpenAIES",
+    "Population",
+    "Rollout",
+    "RolloutConfig",
+    "RolloutResult",
+    "Tasks",
+    "TrainConfig",
+    "__version__",
+    "load_policy",
+    "preset",
+    "read_metrics",
+    "train_run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'jax_es' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"jax_es.{_HOME[name]}"), name)

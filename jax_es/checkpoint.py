@@ -64,7 +64,7 @@ _STATE = "state"
 _MANIFEST = "manifest.json"
 # A hidden name never matches a step's, so unfinished work is never taken for one.
 _UNFINISHED = ".unfinished-"
-_STEP_NAME = re.compile(r"(0|[1-9][0-9]*)(?:\.([1-9][0-9]*))?")
+_STEP_NAME = re.compile(r"(0|[1-9][0-9]*)(\.[1-9][0-9]*)?")
 
 
 class CheckpointError(ValueError):
@@ -200,7 +200,7 @@ class Checkpoints:
             self._prune(series, path, keep)
         # Orbax reports a full disk as ValueError, the file system as OSError.
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = str(error).partition("\n")[0]
             raise CheckpointError(
                 f"cannot save a checkpoint in {folder}: {reason}; free space or make"
                 " it writable, then resume (earlier checkpoints are intact)"
@@ -266,9 +266,7 @@ class Checkpoints:
         return sorted(paths, key=_order, reverse=True)
 
     def _parse_step(self, which: str | int) -> int:
-        if isinstance(which, int):
-            return which
-        if which.isdecimal():
+        if not isinstance(which, str) or which.isdecimal():
             return int(which)
         raise CheckpointError(
             f"checkpoint must be 'last', 'best' or a step, got {which!r};"
@@ -460,9 +458,9 @@ def _describe(leaf: Any) -> str:
 
 
 def _order(path: Path) -> tuple[int, int]:
-    match = _STEP_NAME.fullmatch(path.name)
-    assert match is not None
-    return int(match[1]), int(match[2] or 0)
+    """Sorts ``2`` < ``12`` < ``12.1``."""
+    step, _, attempt = path.name.partition(".")
+    return int(step), int(attempt or 0)
 
 
 def _step_of(path: Path) -> int:

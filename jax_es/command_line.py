@@ -1,15 +1,22 @@
 """What the programs share on the command line: errors, names, stop signals."""
 
 import contextlib
+import io
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any, TypeVar
+
+import tyro
 
 from jax_es.training import Stopped
 
 USAGE_ERROR = 2
+
+T = TypeVar("T")
 
 
 def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
@@ -29,6 +36,31 @@ def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> 
 
 class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
+
+
+def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
+    """Reads options into a dataclass with tyro, whose error boxes become one line.
+
+    Args:
+        arguments: the dataclass.
+        argv: the command line.
+        **options: passed on to ``tyro.cli``.
+
+    Raises:
+        InputError: for whatever tyro refuses.
+    """
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(arguments, args=argv, **options)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        text = re.sub(r"╭─[^─]*─+╮|[╭╮╰╯│─]+", " ", errors.getvalue())
+        # The box ends with a pointer to --help, which our line gives in its own way.
+        text = text.partition("For full helptext")[0].partition("Full helptext")[0]
+        text = " ".join(re.sub(r"Error parsing config[\w.]*:", "", text).split())
+        raise InputError(f"{text} (--help lists all options)") from None
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def use_compilation_cache(directory: Path | None = None) -> None:
         directory: where; ``jax-es`` in the user's cache folder if not given. Does
             nothing if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``).
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
@@ -68,7 +68,7 @@ class Devices:
         devices: which; all local ones by default.
     """
 
-    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+    def __init__(self, devices: Sequence[Any] | None = None) -> None:
         self.devices = list(jax.local_devices() if devices is None else devices)
         if not self.devices:
             raise ConfigError("devices is empty; give at least one JAX device.")

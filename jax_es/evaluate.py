@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from jax_es.command_line import input_errors, run_program
+from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.loading import TrainedMean, load_mean, load_policy
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     with input_errors():
-        arguments = tyro.cli(Arguments, args=argv, prog="python -m jax_es.evaluate")
+        arguments = parse_options(Arguments, argv, prog="python -m jax_es.evaluate")
         trained = load_mean(arguments.run, arguments.checkpoint)
         configure_cpu_devices(trained.config.rollout.num_devices)
         use_compilation_cache()

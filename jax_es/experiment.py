@@ -13,8 +13,8 @@ import gymnasium
 import jax
 import numpy as np
 
-import envs
 import models
+from envs.make import make as make_vector_env
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -42,15 +42,17 @@ POLICY_KINDS: dict[str, type[PolicyConfig]] = {
 class TrainConfig:
     """Everything that determines a run's numbers."""
 
-    env: EnvConfig = EnvConfig()
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     """The environment."""
-    policy: PolicyConfig = models.DecisionTransformerConfig()
+    policy: PolicyConfig = dataclasses.field(
+        default_factory=models.DecisionTransformerConfig
+    )
     """The network and how its outputs become actions."""
-    es: ESConfig = ESConfig()
+    es: ESConfig = dataclasses.field(default_factory=ESConfig)
     """The algorithm."""
-    rollout: RolloutConfig = RolloutConfig()
+    rollout: RolloutConfig = dataclasses.field(default_factory=RolloutConfig)
     """How episodes are run."""
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     """Evaluation of the mean policy."""
     num_generations: int = 200
     """Generations to train for, counted from the start of the run."""
@@ -83,7 +85,7 @@ def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> Vecto
         num_envs: how many copies.
         num_threads: threads that step them; one per available core if not given.
     """
-    return envs.make(
+    return make_vector_env(
         config.id,
         num_envs,
         num_threads=num_threads or available_cores(),
@@ -124,8 +126,8 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
     match space:
         case gymnasium.spaces.Discrete():
             return models.DiscreteActions(int(space.n), int(space.start))
-        case gymnasium.spaces.Box() if (
-            len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
+        case gymnasium.spaces.Box() if len(space.shape) == 1 and np.issubdtype(
+            space.dtype, np.floating
         ):
             return models.BoxActions(
                 tuple(space.low.tolist()), tuple(space.high.tolist())
@@ -157,9 +159,7 @@ def make_noise(config: ESConfig) -> Noise:
     match config.perturbation:
         case "full":
             return FullNoise()
-    raise ConfigError(
-        f"es.perturbation must be 'full', got {config.perturbation!r}."
-    )
+    raise ConfigError(f"es.perturbation must be 'full', got {config.perturbation!r}.")
 
 
 def num_slots(config: RolloutConfig, num_tasks: int, num_devices: int) -> int:

@@ -255,6 +255,7 @@ class MetricsWriter:
         self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
+            self._tensorboard = None
 
     def __enter__(self) -> "MetricsWriter":
         """Returns the writer itself."""
@@ -296,11 +297,11 @@ def _to_line(record: GenerationRecord) -> bytes:
 def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
     """Returns the records of all whole lines, with the lines themselves."""
     parsed = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
-        if not line.endswith(b"\n"):
-            break
+    # What follows the last line end is still being written, or a kill cut it short.
+    *lines, _ = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
-            parsed.append((_from_json(json.loads(line)), line))
+            parsed.append((_from_json(json.loads(line)), line + b"\n"))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"line {number} of {path} is not a record ({error}): remove it or"

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_es.types import PyTree, Variables
 
@@ -67,24 +68,24 @@ class FullNoise(NamedTuple):
 
     A member holds its own weights. Memory is one copy of θ per *live* member;
     :meth:`weighted_sum` holds two, whatever the population size.
+
+    ε is kept flat, ``[|θ|]``, in the order of ``jax.tree.leaves``: one draw instead of
+    one per leaf compiles many times faster, and sums in one fused loop.
     """
 
-    def sample(self, key: jax.Array, mean: PyTree) -> PyTree:
-        """Draws one standard normal per weight."""
-        leaves, structure = jax.tree.flatten(mean)
-        leaf_keys = jax.random.split(key, len(leaves))
-        return structure.unflatten(
-            jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
-            for leaf_key, leaf in zip(leaf_keys, leaves, strict=True)
-        )
+    def sample(self, key: jax.Array, mean: PyTree) -> jax.Array:
+        """Draws one standard normal per weight, ``[|θ|]`` float32."""
+        size = sum(leaf.size for leaf in jax.tree.leaves(mean))
+        return jax.random.normal(key, (size,), jnp.float32)
 
     def shared(self, mean: PyTree) -> Variables:
         """Returns nothing: a member's weights are all its own."""
         return {}
 
-    def member(self, mean: PyTree, epsilon: PyTree, scale: jax.Array) -> Variables:
+    def member(self, mean: PyTree, epsilon: jax.Array, scale: jax.Array) -> Variables:
         """Returns the member's weights θ + ``scale``·ε."""
-        return {"params": jax.tree.map(lambda m, e: m + scale * e, mean, epsilon)}
+        shaped = unflatten(epsilon, mean)
+        return {"params": jax.tree.map(lambda m, e: m + scale * e, mean, shaped)}
 
     def weighted_sum(
         self,
@@ -95,10 +96,22 @@ class FullNoise(NamedTuple):
     ) -> PyTree:
         """Adds one ε after the other to a single accumulator."""
 
-        def add(total: PyTree, term: tuple[jax.Array, jax.Array]):
+        def add(total: jax.Array, term: tuple[jax.Array, jax.Array]):
             pair, weight = term
-            epsilon = self.sample(member_key(generation_key, pair), mean)
-            return jax.tree.map(lambda t, e: t + weight * e, total, epsilon), None
+            return total + weight * self.sample(
+                member_key(generation_key, pair), mean
+            ), None
 
-        zero = jax.tree.map(jnp.zeros_like, mean)
-        return jax.lax.scan(add, zero, (pairs, weights))[0]
+        zero = jnp.zeros_like(jax.eval_shape(self.sample, generation_key, mean))
+        return unflatten(jax.lax.scan(add, zero, (pairs, weights))[0], mean)
+
+
+def unflatten(vector: jax.Array, like: PyTree) -> PyTree:
+    """Cuts a vector ``[|θ|]`` into leaves shaped like those of ``like``."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = jnp.split(vector, ends[:-1])
+    return structure.unflatten(
+        part.reshape(leaf.shape).astype(leaf.dtype)
+        for part, leaf in zip(parts, leaves, strict=True)
+    )

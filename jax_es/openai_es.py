@@ -29,6 +29,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from jax_es.config import ESConfig
 from jax_es.fitness import SHAPINGS
@@ -110,7 +111,7 @@ class OpenAIES(NamedTuple):
 
     init: Callable[[jax.Array, PyTree], ESState]
     ask: Callable[[ESState], Population]
-    tell: Callable[[ESState, jax.Array], tuple[ESState, ESInfo]]
+    tell: Callable[[ESState, ArrayLike], tuple[ESState, ESInfo]]
     noise: Noise
 
 
@@ -144,13 +145,13 @@ def openai_es(
             state.mean, generation_key, jnp.float32(config.sigma), config.num_pairs
         )
 
-    def tell(state: ESState, fitness: jax.Array) -> tuple[ESState, ESInfo]:
+    def tell(state: ESState, fitness: ArrayLike) -> tuple[ESState, ESInfo]:
+        fitness = jnp.asarray(fitness, jnp.float32)
         if fitness.shape != (config.num_pairs, 2):
             raise ValueError(
                 f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), "
                 f"got {tuple(fitness.shape)}; column 0 is θ+σε, column 1 is θ−σε."
             )
-        fitness = jnp.asarray(fitness, jnp.float32)
         total = weighted_sum(ask(state).key, shape(fitness), state.mean)
         return ascend(state, total, fitness)
 

@@ -11,22 +11,21 @@ A task's result depends on the task alone, not on its slot, its neighbours or th
 order of tasks. (The only admissible difference is rounding: a wider program may add
 in another order.) The same tasks on the same machine are always scheduled alike.
 
-The loop runs on the host; the devices see three programs: ``refill`` writes members
-into slots, ``act`` advances every slot's policy by one step, ``pack`` narrows.
+The loop runs on the host and steps the environments; ``slots.py`` has the programs
+that the devices run.
 """
 
-import functools
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import require
 from jax_es.devices import Devices
-from jax_es.noise import Noise, member_key
+from jax_es.noise import Noise
 from jax_es.normalization import (
     ObservationStatistics,
     initial_statistics,
@@ -34,28 +33,9 @@ from jax_es.normalization import (
     observe,
 )
 from jax_es.openai_es import Population
-from jax_es.types import Policy, PyTree, Variables, VectorEnv
-
-IDLE = -1
-"""The task index of a slot without a task, and the pair of tasks without one."""
-
-
-class Tasks(NamedTuple):
-    """Episodes to run; every field is ``[E]``.
-
-    Attributes:
-        pair: int32 antithetic pair, or :data:`IDLE` where ``sign`` is 0.
-        sign: float32 +1 and −1 for θ+σε and θ−σε, 0 for the mean θ itself.
-        seed: int32, seeds the environment and the policy's own randomness.
-        max_steps: int32, the episode is cut after this many environment steps.
-        observed: bool, whether its observations enter the statistics.
-    """
-
-    pair: np.ndarray
-    sign: np.ndarray
-    seed: np.ndarray
-    max_steps: np.ndarray
-    observed: np.ndarray
+from jax_es.slots import Refill, Shared, SlotPrograms, Slots
+from jax_es.task_queue import IDLE, TaskQueue, Tasks
+from jax_es.types import Policy, VectorEnv
 
 
 class RolloutResult(NamedTuple):
@@ -86,40 +66,6 @@ class RolloutResult(NamedTuple):
         return self.env_steps / max(self.computed_steps, 1)
 
 
-class Slots(NamedTuple):
-    """The device side of the slots; a leading axis ``D`` outside the programs.
-
-    Attributes:
-        variables: ``[S/D, …]``, each slot's own part of the policy's variables.
-        seed: ``[S/D]`` int32, the seed of each slot's task.
-        epsilon: the ε drawn last, so that a pair draws it once for both signs.
-        pair: ``[]`` int32, whose ε that is; :data:`IDLE` before the first.
-    """
-
-    variables: Variables
-    seed: jax.Array
-    epsilon: PyTree
-    pair: jax.Array
-
-
-class Refill(NamedTuple):
-    """Tasks to write into one device's slots; ``count`` of ``[S/D]`` entries hold.
-
-    Attributes:
-        count: ``[]`` int32.
-        position: ``[S/D]`` int32, the slot's position on its device.
-        pair: ``[S/D]`` int32, as in :class:`Tasks`.
-        sign: ``[S/D]`` float32, as in :class:`Tasks`.
-        seed: ``[S/D]`` int32, as in :class:`Tasks`.
-    """
-
-    count: np.ndarray
-    position: np.ndarray
-    pair: np.ndarray
-    sign: np.ndarray
-    seed: np.ndarray
-
-
 class Rollout:
     """Runs tasks on one vector environment with one policy.
 
@@ -138,27 +84,15 @@ class Rollout:
             f"rollout.num_slots must be a multiple of the {devices.count} devices, "
             f"got {env.num_envs}.",
         )
-        self._noise = noise
-        self._policy = policy
         self._env = env
         self._devices = devices
-        self._width = env.num_envs // devices.count
-        self._widths = _widths(self._width)
-        self._act = devices.map(
-            self._act_on_device,
-            in_axes=(None, None, 0, 0, 0, 0, 0),
-            donate_argnums=(3,),
+        self._programs = SlotPrograms(
+            policy,
+            noise,
+            devices,
+            env.num_envs // devices.count,
+            env.single_observation_space.shape,
         )
-        self._refill = devices.map(
-            self._refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
-        )
-        self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
-        self._empty = {
-            width: devices.map(
-                functools.partial(self._empty_on_device, width), in_axes=(None, 0)
-            )
-            for width in self._widths
-        }
         self._is_compiled = False
 
     def run(
@@ -172,215 +106,58 @@ class Rollout:
 
         Args:
             population: whose members the tasks name.
-            tasks: the episodes. The two signs of a pair should follow each other.
+            tasks: the episodes. The tasks of a pair should follow each other.
             statistics: how the policy sees observations; as they are if not given.
             on_step: called once a step with the numbers of finished and of all
                 tasks. What it raises ends the run.
         """
         shared = self._share(population, statistics)
         if not self._is_compiled:
-            self._compile_all_widths(shared)
+            self._programs.compile(shared)
             self._is_compiled = True
-        loop = _Loop(self, shared, tasks)
+        loop = _Loop(self._env, self._programs, self._devices.count, shared, tasks)
         loop.fill()
         while loop.is_live.any():
             loop.step()
             on_step(loop.num_done, len(tasks.pair))
         return loop.result()
 
-    # Device programs, each written for the slots of one device.
-
-    def _act_on_device(
-        self,
-        population: Population,
-        normalizer: tuple[jax.Array, jax.Array],
-        slots: Slots,
-        carry: PyTree,
-        observation: jax.Array,
-        reward: jax.Array,
-        timestep: jax.Array,
-    ) -> tuple[PyTree, jax.Array]:
-        """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
-        shared = self._noise.shared(population.mean)
-        mean, std = normalizer
-
-        def act(member, seed, carry, observation, reward, timestep):
-            return self._policy.apply(
-                {**shared, **member},
-                carry,
-                (observation - mean) / std,
-                reward,
-                timestep == 0,
-                jax.random.fold_in(jax.random.key(seed), timestep),
-            )
-
-        return jax.vmap(act)(
-            slots.variables, slots.seed, carry, observation, reward, timestep
-        )
-
-    def _refill_on_device(
-        self, population: Population, slots: Slots, refill: Refill
-    ) -> Slots:
-        """Writes the members of ``refill`` into their slots, one after the other."""
-
-        def write(i: jax.Array, slots: Slots) -> Slots:
-            pair, sign = refill.pair[i], refill.sign[i]
-            # The mean policy (sign 0) needs no ε: whatever is at hand times 0.
-            epsilon = jax.lax.cond(
-                (pair == slots.pair) | (sign == 0),
-                lambda: slots.epsilon,
-                lambda: self._noise.sample(
-                    member_key(population.key, pair), population.mean
-                ),
-            )
-            member = self._noise.member(
-                population.mean, epsilon, sign * population.sigma
-            )
-            position = refill.position[i]
-            return Slots(
-                variables=jax.tree.map(
-                    lambda buffer, value: buffer.at[position].set(value),
-                    slots.variables,
-                    member,
-                ),
-                seed=slots.seed.at[position].set(refill.seed[i]),
-                epsilon=epsilon,
-                pair=jnp.where(sign == 0, slots.pair, pair),
-            )
-
-        # A loop of variable length: nothing recompiles, and no padding is computed.
-        return jax.lax.fori_loop(0, refill.count, write, slots)
-
-    def _empty_on_device(
-        self, width: int, population: Population, _: jax.Array
-    ) -> tuple[Slots, PyTree]:
-        """Allocates ``width`` slots and their policy carries."""
-
-        def repeat(leaf) -> jax.Array:
-            return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
-
-        epsilon = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(self._noise.sample, population.key, population.mean),
-        )
-        member = self._noise.member(population.mean, epsilon, population.sigma)
-        slots = Slots(
-            variables=jax.tree.map(repeat, member),
-            seed=jnp.zeros(width, jnp.int32),
-            epsilon=epsilon,
-            pair=jnp.int32(IDLE),
-        )
-        return slots, jax.tree.map(repeat, self._policy.initial_carry())
-
-    # Host side.
-
-    def empty(self, population: Population, width: int) -> tuple[Slots, PyTree]:
-        """Allocates ``width`` slots and their policy carries on every device."""
-        return self._empty[width](
-            population, self._devices.put(np.zeros(self._devices.count))
-        )
-
     def _share(
         self, population: Population, statistics: ObservationStatistics | None
-    ) -> tuple[Population, tuple[jax.Array, jax.Array]]:
+    ) -> Shared:
         """Places what all slots read on every device."""
         if statistics is None:
             size = self._env.single_observation_space.shape
             normalizer = np.zeros(size, np.float32), np.ones(size, np.float32)
         else:
             normalizer = mean_and_std(statistics)
-        # num_pairs would be one more traced argument; no program here reads it.
-        return self._devices.share((population._replace(num_pairs=0), normalizer))
-
-    def _compile_all_widths(self, shared) -> None:
-        """Compiles every program now, so that no later generation has to."""
-        population, normalizer = shared
-        shape = self._env.single_observation_space.shape
-        for width in self._widths:
-            slots, carry = self.empty(population, width)
-            lead = (self._devices.count, width)
-            inputs = self._devices.put(
-                (
-                    np.zeros((*lead, *shape), np.float32),
-                    np.zeros(lead, np.float32),
-                    np.zeros(lead, np.int32),
-                )
-            )
-            carry, _ = self._act(population, normalizer, slots, carry, *inputs)
-            for narrower in self._widths:
-                if narrower < width:
-                    keep = np.zeros((self._devices.count, narrower), np.int32)
-                    self._pack(slots, carry, self._devices.put(keep))
-
-
-def _pack_on_device(
-    slots: Slots, carry: PyTree, positions: jax.Array
-) -> tuple[Slots, PyTree]:
-    """Keeps the slots at ``positions`` only."""
-    keep = lambda leaf: leaf[positions]  # noqa: E731
-    kept = slots._replace(
-        variables=jax.tree.map(keep, slots.variables), seed=keep(slots.seed)
-    )
-    return kept, jax.tree.map(keep, carry)
-
-
-def _widths(width: int) -> list[int]:
-    """Returns the program widths (slots a device), from ``width`` down to an eighth."""
-    return sorted({-(-width // divisor) for divisor in (1, 2, 4, 8)}, reverse=True)
-
-
-class _Queue:
-    """Hands out tasks in order, keeping the tasks of a pair on one device.
-
-    A device that holds a pair's ε takes the pair's remaining tasks before it opens
-    another pair, so each ε is drawn once.
-
-    Args:
-        pair: ``[E]`` the tasks' pairs.
-        num_devices: D.
-    """
-
-    def __init__(self, pair: np.ndarray, num_devices: int) -> None:
-        starts_group = np.ones(len(pair), bool)
-        starts_group[1:] = (pair[1:] != pair[:-1]) | (pair[1:] == IDLE)
-        starts = np.flatnonzero(starts_group)
-        self._ends = np.append(starts[1:], len(pair)).tolist()
-        self._starts = starts.tolist()
-        self._next_group = 0
-        self._open = [range(0)] * num_devices
-
-    def take(self, device: int) -> int:
-        """Returns the next task for ``device``, or :data:`IDLE` if there is none."""
-        if not self._open[device]:
-            if self._next_group == len(self._starts):
-                return IDLE
-            group = self._next_group
-            self._open[device] = range(self._starts[group], self._ends[group])
-            self._next_group += 1
-        task, self._open[device] = self._open[device][0], self._open[device][1:]
-        return task
-
-    def is_empty(self) -> bool:
-        """Returns whether no device will get another task."""
-        return self._next_group == len(self._starts) and not any(self._open)
+        return self._devices.share((population, normalizer))
 
 
 class _Loop:
-    """One call of :meth:`Rollout.run`: the slots' state on the host."""
+    """One call of :meth:`Rollout.run`: what the host knows of each slot.
 
-    def __init__(self, rollout: Rollout, shared, tasks: Tasks) -> None:
-        self._r = rollout
-        self._population, self._normalizer = shared
+    Slot arrays are indexed by environment, ``[S]``; ``_served`` says which
+    environments the programs currently serve.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        programs: SlotPrograms,
+        num_devices: int,
+        shared: Shared,
+        tasks: Tasks,
+    ) -> None:
+        self._env = env
+        self._programs = programs
+        self._shared = shared
         self._tasks = tasks
-        self._env = rollout._env
-        self._devices = rollout._devices
-        num_slots = self._env.num_envs
-        self._queue = _Queue(tasks.pair, self._devices.count)
-        self._slots, self._carry = rollout.empty(
-            self._population, rollout._width
-        )
+        num_slots = env.num_envs
+        self._queue = TaskQueue(tasks.pair, num_devices)
+        self._slots, self._carry = programs.empty(shared, programs.widths[0])
         # Which environment each policy slot serves, [D, width].
-        self._served = np.arange(num_slots).reshape(self._devices.count, -1)
+        self._served = np.arange(num_slots).reshape(num_devices, -1)
         self.is_live = np.zeros(num_slots, bool)
         self._task = np.full(num_slots, IDLE)
         self._return = np.zeros(num_slots)
@@ -413,9 +190,10 @@ class _Loop:
         """One policy step and one environment step of every live slot."""
         self._observe()
         self._act()
-        started = time.perf_counter()
-        observation, reward, terminated, truncated, info = self._env.step(self._actions)
-        self._seconds["environment"] += time.perf_counter() - started
+        with self._timed("environment"):
+            observation, reward, terminated, truncated, info = self._env.step(
+                self._actions
+            )
         self._observation = observation
         live = self.is_live
         self._return[live] += reward[live]
@@ -445,21 +223,18 @@ class _Loop:
 
     def _act(self) -> None:
         """Computes the actions of the slots that the current programs hold."""
-        started = time.perf_counter()
         served = self._served
-        inputs = self._devices.put(
-            (
-                self._observation[served].astype(np.float32, copy=False),
+        with self._timed("policy"):
+            self._carry, actions = self._programs.act(
+                self._shared,
+                self._slots,
+                self._carry,
+                self._observation[served],
                 self._reward[served],
                 self._length[served],
             )
-        )
-        self._carry, actions = self._r._act(
-            self._population, self._normalizer, self._slots, self._carry, *inputs
-        )
-        self._actions[served] = np.asarray(actions)
+            self._actions[served] = np.asarray(actions)
         self._computed_steps += served.size
-        self._seconds["policy"] += time.perf_counter() - started
 
     def _finish(self, ended: np.ndarray, info: dict) -> None:
         """Records ended episodes and hands their slots the next tasks."""
@@ -480,47 +255,39 @@ class _Loop:
 
     def _refill(self, envs: np.ndarray) -> np.ndarray:
         """Starts the next tasks in ``envs``; returns the environments that got one."""
-        started_at = time.perf_counter()
-        device_of = np.empty(self._env.num_envs, int)
-        position_of = np.empty(self._env.num_envs, int)
-        device, position = np.indices(self._served.shape)
-        device_of[self._served] = device
-        position_of[self._served] = position
-        taken = [(env, self._queue.take(device_of[env])) for env in envs.tolist()]
-        taken = [(env, task) for env, task in taken if task != IDLE]
-        if not taken:
-            return envs[:0]
-        envs, tasks = np.array(taken).T
-        slots = self._write(device_of[envs], position_of[envs], tasks)
-        self._seconds["noise"] += time.perf_counter() - started_at
-        self._reset(envs, tasks)
-        started_at = time.perf_counter()
-        self._slots = jax.block_until_ready(slots)
-        self._seconds["noise"] += time.perf_counter() - started_at
+        with self._timed("noise"):
+            # The programs are narrowed only after the last refill: until then slot
+            # (device, position) serves environment device · width + position.
+            devices, positions = np.divmod(envs, self._programs.widths[0])
+            tasks = np.array([self._queue.take(d) for d in devices.tolist()], int)
+            taken = tasks != IDLE
+            envs, tasks = envs[taken], tasks[taken]
+            if not len(envs):
+                return envs
+            slots = self._write(devices[taken], positions[taken], tasks)
+        # The environments start while the devices draw noise.
+        with self._timed("environment"):
+            self._reset(envs, tasks)
+        with self._timed("noise"):
+            self._slots = jax.block_until_ready(slots)
         return envs
 
     def _write(
-        self, device: np.ndarray, position: np.ndarray, tasks: np.ndarray
+        self, devices: np.ndarray, positions: np.ndarray, tasks: np.ndarray
     ) -> Slots:
         """Starts writing the tasks' members into their slots on the devices."""
-        shape = self._served.shape
-        count = np.zeros(shape[0], np.int32)
-        refill = Refill(
-            count,
-            *(np.zeros(shape, dtype) for dtype in ("i4", "i4", "f4", "i4")),
-        )
-        for d, p, task in zip(device.tolist(), position.tolist(), tasks, strict=True):
-            entry = (d, count[d])
-            refill.position[entry] = p
+        refill = Refill.empty(*self._served.shape)
+        for device, position, task in zip(devices, positions, tasks, strict=True):
+            entry = device, refill.count[device]
+            refill.position[entry] = position
             refill.pair[entry] = self._tasks.pair[task]
             refill.sign[entry] = self._tasks.sign[task]
             refill.seed[entry] = self._tasks.seed[task]
-            count[d] += 1
-        return self._r._refill(self._population, self._slots, self._devices.put(refill))
+            refill.count[device] += 1
+        return self._programs.refill(self._shared, self._slots, refill)
 
     def _reset(self, envs: np.ndarray, tasks: np.ndarray) -> None:
         """Starts the tasks' episodes in ``envs``."""
-        started = time.perf_counter()
         mask = np.zeros(self._env.num_envs, bool)
         mask[envs] = True
         seed = np.zeros(self._env.num_envs, np.int64)
@@ -533,7 +300,6 @@ class _Loop:
         self._reward[envs] = 0.0
         self._limit[envs] = self._tasks.max_steps[tasks]
         self._observed[envs] = self._tasks.observed[tasks]
-        self._seconds["environment"] += time.perf_counter() - started
 
     def _narrow(self) -> None:
         """Packs the live slots into a narrower program, if the queue is dry."""
@@ -541,14 +307,21 @@ class _Loop:
             return
         live = self.is_live[self._served]
         needed = live.sum(axis=1).max()
-        width = min(w for w in self._r._widths if w >= needed)
+        width = min(w for w in self._programs.widths if w >= needed)
         if width == self._served.shape[1] or needed == 0:
             return
-        started = time.perf_counter()
         # Live slots first, in order; idle ones fill up.
         positions = np.argsort(~live, axis=1, kind="stable")[:, :width]
         self._served = np.take_along_axis(self._served, positions, axis=1)
-        self._slots, self._carry = self._r._pack(
-            self._slots, self._carry, self._devices.put(positions.astype(np.int32))
-        )
-        self._seconds["policy"] += time.perf_counter() - started
+        with self._timed("policy"):
+            self._slots, self._carry = self._programs.pack(
+                self._slots, self._carry, positions
+            )
+
+    @contextlib.contextmanager
+    def _timed(self, activity: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[activity] += time.perf_counter() - started

@@ -15,7 +15,12 @@ import jax
 import tyro
 
 from jax_es.checkpoint import Checkpoints
-from jax_es.command_line import StopSignals, input_errors, run_program
+from jax_es.command_line import (
+    StopSignals,
+    input_errors,
+    parse_options,
+    run_program,
+)
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
@@ -106,9 +111,9 @@ def parse(argv: list[str]) -> Request:
     else:
         preset_name = preset_name or DEFAULT_PRESET
         default = preset(preset_name, kind)
-    arguments = tyro.cli(
+    arguments = parse_options(
         Arguments,
-        args=rest,
+        rest,
         default=Arguments(default),
         prog="python -m jax_es.train",
         description=DESCRIPTION,
@@ -197,7 +202,9 @@ def _report_stop(stop: Stopped, run: RunDirectory) -> int:
     """Prints one line; returns the exit code of a program ended by that signal."""
     name = signal.Signals(stop.signum).name
     steps = Checkpoints(run.checkpoints).steps()
-    saved = f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
+    saved = (
+        f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
+    )
     sys.stderr.write(
         f"{name}: {saved} in {run.path}; continue with python -m jax_es.train --resume "
         f"--name {run.path.name}"

@@ -7,8 +7,10 @@ its last checkpoint to the same numbers.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -35,8 +37,9 @@ from jax_es.metrics import (
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
 from jax_es.progress import Progress
-from jax_es.rollout import IDLE, Rollout, RolloutResult, Tasks
+from jax_es.rollout import Rollout, RolloutResult
 from jax_es.run_directory import RunDirectory
+from jax_es.task_queue import IDLE, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv
 
 
@@ -208,7 +211,9 @@ def used_statistics(
     config: TrainConfig, state: TrainState
 ) -> ObservationStatistics | None:
     """Returns the statistics that policies see observations through, if any."""
-    return state.observation_statistics if config.rollout.observation_statistics else None
+    return (
+        state.observation_statistics if config.rollout.observation_statistics else None
+    )
 
 
 def population_tasks(config: TrainConfig, generation: int, step_cap: int) -> Tasks:
@@ -375,6 +380,37 @@ def run_training(
     first_return = read_metrics(run.path)[0].evaluation_return_mean
     best = max(state.best_evaluation_return, final)
     return TrainingResult(state, session.records, first_return, final, best)
+
+
+def train_run(
+    config: TrainConfig,
+    path: str | os.PathLike[str],
+    resume: bool = False,
+    preset: str = "python",
+) -> TrainingResult:
+    """Trains one run from Python, as ``python -m jax_es.train`` does.
+
+    On a CPU call ``jax_es.devices.configure_cpu_devices()`` before the first use of
+    JAX, or one core computes all policies.
+
+    Args:
+        config: the run, for instance ``jax_es.preset("half-cheetah")``.
+        path: the run's folder, usually ``runs/<name>``.
+        resume: continue the run that is there.
+        preset: recorded in ``config.json`` as where ``config`` comes from.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    run = RunDirectory(Path(path))
+    if resume:
+        run.check_resumable(config)
+    parts = build(config)
+    if not resume:
+        run.create(config, preset)
+    state = starting_state(parts, run, resume)
+    progress = Progress(config.num_generations, int(state.es.generation))
+    return run_training(parts, state, run, progress)
 
 
 class _Session:

@@ -40,7 +40,7 @@ class DecisionTransformerConfig(PolicyConfig):
     """A Decision Transformer (``decision-transformer``); defaults for Humanoid."""
 
     attention: Literal["window"] = "window"
-    """"window" encodes the whole context anew at every step, as in the paper."""
+    """How the past is read: "window" encodes all of it anew at every step (paper)."""
     context_length: int = 20
     """What the transformer sees, in environment steps (three tokens each)."""
     width: int = 128

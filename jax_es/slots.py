@@ -1,0 +1,269 @@
+"""The device side of a rollout: slots, and the programs that act on them.
+
+A slot holds one member's weights and one policy carry. Three programs, each written
+for the slots of one device and mapped over the devices: ``refill`` writes members
+into slots, ``act`` advances every slot's policy by one step, ``pack`` keeps a part of
+the slots. Each exists in a few widths (slots a device), all compiled at the start.
+"""
+
+import functools
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.devices import Devices
+from jax_es.noise import Noise, member_key
+from jax_es.openai_es import Population
+from jax_es.task_queue import IDLE
+from jax_es.types import Policy, PyTree, Variables
+
+Shared: TypeAlias = tuple[Population, tuple[jax.Array, jax.Array]]
+"""What all slots read: the population, and mean and std of observations ``[O]``."""
+
+
+class Slots(NamedTuple):
+    """The device side of the slots; a leading axis ``D`` outside the programs.
+
+    Attributes:
+        variables: ``[S/D, …]``, each slot's own part of the policy's variables.
+        seed: ``[S/D]`` int32, the seed of each slot's task.
+        epsilon: the ε drawn last, so that a pair draws it once for both signs.
+        pair: ``[]`` int32, whose ε that is; :data:`IDLE` before the first.
+    """
+
+    variables: Variables
+    seed: jax.Array
+    epsilon: PyTree
+    pair: jax.Array
+
+
+class Refill(NamedTuple):
+    """Tasks to write into slots; a leading axis ``D`` outside the programs.
+
+    Attributes:
+        count: ``[]`` int32, how many of the entries below hold.
+        position: ``[S/D]`` int32, the slot's position on its device.
+        pair: ``[S/D]`` int32, as in :class:`Tasks`.
+        sign: ``[S/D]`` float32, as in :class:`Tasks`.
+        seed: ``[S/D]`` int32, as in :class:`Tasks`.
+    """
+
+    count: np.ndarray
+    position: np.ndarray
+    pair: np.ndarray
+    sign: np.ndarray
+    seed: np.ndarray
+
+    @classmethod
+    def empty(cls, num_devices: int, width: int) -> "Refill":
+        """Returns a refill of nothing."""
+        shape = num_devices, width
+        return cls(
+            np.zeros(num_devices, np.int32),
+            *(np.zeros(shape, dtype) for dtype in ("i4", "i4", "f4", "i4")),
+        )
+
+
+class SlotPrograms:
+    """The programs for one policy, one noise family and a number of slots.
+
+    Args:
+        policy: written for one member and one environment.
+        noise: the noise family of the population.
+        devices: where to compute.
+        width: slots on each device when all are in use.
+        observation_shape: of one environment.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        noise: Noise,
+        devices: Devices,
+        width: int,
+        observation_shape: tuple[int, ...],
+    ) -> None:
+        self._policy = policy
+        self._noise = noise
+        self._devices = devices
+        self._observation_shape = observation_shape
+        self.widths = sorted({-(-width // by) for by in (1, 2, 4, 8)}, reverse=True)
+        self._act = devices.map(
+            self._act_on_device,
+            in_axes=(None, None, 0, 0, 0, 0, 0),
+            donate_argnums=(3,),
+        )
+        self._refill = devices.map(
+            self._refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
+        )
+        self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
+        self._empty = {
+            width: devices.map(
+                functools.partial(self._empty_on_device, width), in_axes=(None, 0)
+            )
+            for width in self.widths
+        }
+
+    def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
+        """Allocates ``width`` slots and their policy carries on every device."""
+        unused = self._devices.put(np.zeros(self._devices.count))
+        return self._empty[width](shared[0], unused)
+
+    def refill(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
+        """Writes members into slots (full width); takes over the buffers of ``slots``.
+
+        Args:
+            shared: what all slots read.
+            slots: ``[D, S/D, …]``.
+            refill: ``[D, …]``, on the host.
+        """
+        return self._refill(shared[0], slots, self._devices.put(refill))
+
+    def act(
+        self,
+        shared: Shared,
+        slots: Slots,
+        carry: PyTree,
+        observation: np.ndarray,
+        reward: np.ndarray,
+        timestep: np.ndarray,
+    ) -> tuple[PyTree, jax.Array]:
+        """Advances every slot's policy by one step; takes over the carry's buffers.
+
+        Args:
+            shared: what all slots read.
+            slots: ``[D, width, …]``.
+            carry: ``[D, width, …]``.
+            observation: ``[D, width, O]``, not normalised.
+            reward: ``[D, width]`` float32, of the previous step.
+            timestep: ``[D, width]`` int32, 0 at an episode's first step.
+
+        Returns:
+            The next carry, and actions ``[D, width, …]``.
+        """
+        observation = observation.astype(np.float32, copy=False)
+        inputs = self._devices.put((observation, reward, timestep))
+        return self._act(*shared, slots, carry, *inputs)
+
+    def pack(
+        self, slots: Slots, carry: PyTree, positions: np.ndarray
+    ) -> tuple[Slots, PyTree]:
+        """Keeps the slots at ``positions`` ``[D, width]`` only."""
+        positions = positions.astype(np.int32)
+        return self._pack(slots, carry, self._devices.put(positions))
+
+    def compile(self, shared: Shared) -> None:
+        """Compiles every program in every width, so that nothing has to later."""
+        num_devices, full = self._devices.count, self.widths[0]
+        for width in self.widths:
+            lead = (num_devices, width)
+            slots, carry = self.empty(shared, width)
+            carry, _ = self.act(
+                shared,
+                slots,
+                carry,
+                np.zeros((*lead, *self._observation_shape), np.float32),
+                np.zeros(lead, np.float32),
+                np.zeros(lead, np.int32),
+            )
+            for narrower in self.widths:
+                if narrower < width:
+                    self.pack(slots, carry, np.zeros((num_devices, narrower)))
+            if width == full:
+                self.refill(shared, slots, Refill.empty(num_devices, full))
+
+    def _act_on_device(
+        self,
+        population: Population,
+        normalizer: tuple[jax.Array, jax.Array],
+        slots: Slots,
+        carry: PyTree,
+        observation: jax.Array,
+        reward: jax.Array,
+        timestep: jax.Array,
+    ) -> tuple[PyTree, jax.Array]:
+        """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
+        shared = self._noise.shared(population.mean)
+        mean, std = normalizer
+
+        def act(member, seed, carry, observation, reward, timestep):
+            return self._policy.apply(
+                {**shared, **member},
+                carry,
+                (observation - mean) / std,
+                reward,
+                timestep == 0,
+                jax.random.fold_in(jax.random.key(seed), timestep),
+            )
+
+        return jax.vmap(act)(
+            slots.variables, slots.seed, carry, observation, reward, timestep
+        )
+
+    def _refill_on_device(
+        self, population: Population, slots: Slots, refill: Refill
+    ) -> Slots:
+        """Writes the members of ``refill`` into their slots, one after the other."""
+
+        def write(i: jax.Array, slots: Slots) -> Slots:
+            pair, sign = refill.pair[i], refill.sign[i]
+            # The mean policy (sign 0) needs no ε: whatever is at hand times 0.
+            epsilon = jax.lax.cond(
+                (pair == slots.pair) | (sign == 0),
+                lambda: slots.epsilon,
+                lambda: self._noise.sample(
+                    member_key(population.key, pair), population.mean
+                ),
+            )
+            member = self._noise.member(
+                population.mean, epsilon, sign * population.sigma
+            )
+            position = refill.position[i]
+            return Slots(
+                variables=jax.tree.map(
+                    lambda buffer, value: buffer.at[position].set(value),
+                    slots.variables,
+                    member,
+                ),
+                seed=slots.seed.at[position].set(refill.seed[i]),
+                epsilon=epsilon,
+                pair=jnp.where(sign == 0, slots.pair, pair),
+            )
+
+        # A loop of variable length: nothing recompiles, and no padding is computed.
+        return jax.lax.fori_loop(0, refill.count, write, slots)
+
+    def _empty_on_device(
+        self, width: int, population: Population, _: jax.Array
+    ) -> tuple[Slots, PyTree]:
+        """Allocates ``width`` slots and their policy carries."""
+
+        def repeat(leaf) -> jax.Array:
+            return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
+
+        epsilon = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(self._noise.sample, population.key, population.mean),
+        )
+        member = self._noise.member(population.mean, epsilon, population.sigma)
+        slots = Slots(
+            variables=jax.tree.map(repeat, member),
+            seed=jnp.zeros(width, jnp.int32),
+            epsilon=epsilon,
+            pair=jnp.int32(IDLE),
+        )
+        return slots, jax.tree.map(repeat, self._policy.initial_carry())
+
+
+def _pack_on_device(
+    slots: Slots, carry: PyTree, positions: jax.Array
+) -> tuple[Slots, PyTree]:
+    """Keeps the slots at ``positions`` only."""
+
+    def keep(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[positions], tree)
+
+    kept = slots._replace(variables=keep(slots.variables), seed=keep(slots.seed))
+    return kept, keep(carry)

@@ -1,0 +1,169 @@
+"""Any registered environment: equal to Gymnasium's, and left alone when ended."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from envs.gymnasium_env import GymnasiumVectorEnv
+
+NUM_ENVS = 3
+
+
+def check_against_gymnasium(env, singles, num_steps):
+    """Every slot starts its next episode at once; slots are soon out of phase."""
+    due = np.ones(NUM_ENVS, bool)
+    episodes = np.zeros(NUM_ENVS, int)
+    for single in singles:
+        single.action_space.seed(0)
+    for _ in range(num_steps):
+        if due.any():
+            episodes += due
+            # Every second episode goes on with the generator of the one before.
+            seeds = [
+                int(100 * i + episodes[i]) if episodes[i] % 2 else None
+                for i in range(NUM_ENVS)
+            ]
+            observations, _ = env.reset(seed=seeds, options={"reset_mask": due})
+            for i in np.flatnonzero(due):
+                expected, _ = singles[i].reset(seed=seeds[i])
+                assert np.array_equal(observations[i], expected)
+        actions = np.stack([single.action_space.sample() for single in singles])
+        outcome = env.step(actions)
+        for i, single in enumerate(singles):
+            expected = single.step(actions[i])
+            assert np.array_equal(outcome[0][i], expected[0])
+            assert tuple(x[i] for x in outcome[1:4]) == expected[1:4]
+        due = outcome[2] | outcome[3]
+    return episodes
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "num_steps"),
+    [
+        ("CartPole-v1", {}, 200),
+        ("Acrobot-v1", {}, 510),
+        ("Pendulum-v1", {"g": 9.81}, 410),
+        ("MountainCarContinuous-v0", {}, 100),
+    ],
+)
+def test_equals_gymnasium(env_id, options, num_steps):
+    env = GymnasiumVectorEnv(env_id, NUM_ENVS, **options)
+    singles = [gymnasium.make(env_id, **options) for _ in range(NUM_ENVS)]
+    assert env.single_observation_space == singles[0].observation_space
+    assert env.single_action_space == singles[0].action_space
+    assert env.max_episode_steps == singles[0].spec.max_episode_steps
+    episodes = check_against_gymnasium(env, singles, num_steps)
+    assert env_id == "MountainCarContinuous-v0" or (episodes > 1).all()
+
+
+def test_processes_equal_gymnasium():
+    env = GymnasiumVectorEnv(
+        "CartPole-v1", NUM_ENVS, vectorization_mode="async", num_threads=2
+    )
+    singles = [gymnasium.make("CartPole-v1") for _ in range(NUM_ENVS)]
+    try:
+        assert (check_against_gymnasium(env, singles, 60) > 1).all()
+        before = env.step(np.zeros(NUM_ENVS, int))[0].copy()
+        env.halt(np.array([True, False, False]))
+        after, rewards, _, truncated, _ = env.step(np.zeros(NUM_ENVS, int))
+        assert np.array_equal(after[0], before[0])
+        assert not np.array_equal(after[1], before[1])
+        assert rewards[0] == 0 and truncated[0]
+    finally:
+        env.close()
+
+
+class Counter(gymnasium.Env):
+    """Counts its own steps and resets; its episodes last as long as its seed says."""
+
+    observation_space = gymnasium.spaces.Box(0, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.num_steps = self.num_resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.num_resets += 1
+        self.left = seed if seed is not None else 1
+        return np.array([self.left], float), {"options": str(options)}
+
+    def step(self, action):
+        self.num_steps += 1
+        self.left -= 1
+        observation = np.array([self.left], float)
+        return observation, 1.0, self.left <= 0, False, {"count": self.num_steps}
+
+
+@pytest.fixture
+def counter_id():
+    gymnasium.register("Counter-v0", Counter)
+    yield "Counter-v0"
+    del gymnasium.registry["Counter-v0"]
+
+
+def test_ended_environments_are_neither_stepped_nor_restarted(counter_id):
+    env = GymnasiumVectorEnv(counter_id, 3, max_episode_steps=100)
+    env.reset(seed=[2, 5, 9])
+    for _ in range(6):
+        env.step(np.zeros(3, int))
+    env.halt(np.array([False, False, True]))
+    for _ in range(3):
+        _, _, terminated, truncated, _ = env.step(np.zeros(3, int))
+    assert terminated.tolist() == [True, True, False]
+    assert truncated.tolist() == [False, False, True]
+    counters = env._vector_env.envs
+    assert [one.unwrapped.num_steps for one in counters] == [2, 5, 6]
+    assert [one.unwrapped.num_resets for one in counters] == [1, 1, 1]
+
+
+def test_info_and_options_pass_through(counter_id):
+    env = GymnasiumVectorEnv(counter_id, 2, max_episode_steps=100)
+    _, info = env.reset(seed=[1, 9], options={"level": 3})
+    assert info["options"].tolist() == ["{'level': 3}"] * 2
+    info = env.step(np.zeros(2, int))[4]
+    assert info["count"].tolist() == [1, 1]
+    assert set(info) == {"count", "_count"}
+    info = env.step(np.zeros(2, int))[4]
+    assert info["_count"].tolist() == [False, True]
+
+
+def test_a_limit_may_be_longer_than_the_registered_one():
+    env = GymnasiumVectorEnv("Pendulum-v1", 1, max_episode_steps=210)
+    env.reset(seed=0)
+    for step in range(210):
+        truncated = env.step(np.zeros((1, 1), np.float32))[3]
+        assert truncated[0] == (step == 209)
+
+
+def test_no_limit_is_an_error(counter_id):
+    with pytest.raises(ValueError, match=r"max_episode_steps: Counter-v0 has no limit"):
+        GymnasiumVectorEnv(counter_id, 1)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "space"), [("Taxi-v4", "Discrete"), ("Blackjack-v1", "Tuple")]
+)
+def test_observations_must_be_a_box(env_id, space):
+    limit = {"max_episode_steps": 10}
+    with pytest.raises(ValueError, match=f"{env_id} observes {space}.*FlattenObs"):
+        GymnasiumVectorEnv(env_id, 1, **limit)
+    remedy = [gymnasium.wrappers.FlattenObservation]
+    env = GymnasiumVectorEnv(env_id, 2, wrappers=remedy, **limit)
+    observations, _ = env.reset(seed=0)
+    assert observations.ndim == 2
+
+
+def test_actions_must_be_a_box_or_discrete():
+    def many(env):
+        return gymnasium.wrappers.TransformAction(
+            env, lambda action: action[0], gymnasium.spaces.MultiDiscrete([2, 2])
+        )
+
+    with pytest.raises(ValueError, match="CartPole-v1 acts in MultiDiscrete"):
+        GymnasiumVectorEnv("CartPole-v1", 1, wrappers=[many])
+
+
+def test_an_unknown_mode_is_named():
+    with pytest.raises(ValueError, match="vectorization_mode: got 'threads', expected"):
+        GymnasiumVectorEnv("CartPole-v1", 1, vectorization_mode="threads")

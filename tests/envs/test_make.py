@@ -1,0 +1,60 @@
+"""From an id to an environment, or to one clear line."""
+
+import gymnasium
+import pytest
+
+from envs.gymnasium_env import GymnasiumVectorEnv
+from envs.make import make
+from envs.mujoco_env import MujocoVectorEnv
+
+
+@pytest.mark.parametrize(
+    ("env_id", "engine"),
+    [
+        *((env_id, MujocoVectorEnv) for env_id in MujocoVectorEnv.supported),
+        ("CartPole-v1", GymnasiumVectorEnv),
+        ("gymnasium:CartPole-v1", GymnasiumVectorEnv),
+        ("Acrobot-v1", GymnasiumVectorEnv),
+    ],
+)
+def test_chooses_the_engine(env_id, engine):
+    env = make(env_id, 2, num_threads=1, max_episode_steps=12)
+    assert type(env) is engine
+    assert (env.num_envs, env.max_episode_steps) == (2, 12)
+    assert env.spec.id == env_id.removeprefix("gymnasium:")
+    env.close()
+
+
+def test_threads_reach_the_simulator():
+    assert make("Hopper-v5", 1, num_threads=3).num_threads == 3
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("Humanoid", "no environment 'Humanoid'; did you mean Humanoid-v5, Humanoid"),
+        ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
+        ("CartPole", "did you mean CartPole-v1"),
+        ("zzz", "no environment 'zzz'; gymnasium.pprint_registry"),
+        (7, "no environment 7"),
+        ("no_such_module:X-v0", "cannot be made: No module named 'no_such_module'"),
+        ("gymnasium:Nothing-v0", "gymnasium:Nothing-v0 cannot be made"),
+    ],
+)
+def test_an_unknown_id_is_one_clear_line(env_id, message):
+    with pytest.raises(ValueError, match=r"^env_id: ") as raised:
+        make(env_id, 1)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_package_is_named():
+    def entry_point():
+        raise gymnasium.error.DependencyNotInstalled("run\n`pip install box3d`")
+
+    gymnasium.register("NeedsPackage-v0", entry_point, max_episode_steps=5)
+    try:
+        with pytest.raises(ValueError, match="not installed: run `pip install box3d`"):
+            make("NeedsPackage-v0", 1)
+    finally:
+        del gymnasium.registry["NeedsPackage-v0"]

@@ -1,0 +1,244 @@
+"""MuJoCo tasks: equal to Gymnasium's, and safe when a simulation fails."""
+
+import gc
+import os
+import time
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from mujoco.batch import SimulationError
+
+from envs.mujoco_batch import ContactForceBatch
+from envs.mujoco_env import MujocoVectorEnv, available_cpus
+
+NUM_ENVS = 3
+# Reward of the last bit: Gymnasium squares scalars there, with C's pow (REFERENCE, 7).
+REWARD_RTOL = {"InvertedDoublePendulum-v5": 1e-14}
+# Tasks that only their limit ends run beyond it once, the others fall many times.
+NUM_STEPS = {
+    "HalfCheetah-v5": 1010,
+    "HumanoidStandup-v5": 1010,
+    "Swimmer-v5": 1010,
+}
+
+
+class Slot:
+    """One of Gymnasium's environments, following one slot of ours."""
+
+    def __init__(self, env_id, index):
+        self.env = gymnasium.make(env_id)
+        self.index = index
+        self.episode = 0
+        self.seed = None
+
+    def next_seed(self):
+        """Every second episode goes on with the generator of the one before."""
+        self.episode += 1
+        self.seed = 1000 * self.index + self.episode if self.episode % 2 else None
+        return self.seed
+
+    def check_reset(self, observations):
+        expected, _ = self.env.reset(seed=self.seed)
+        assert np.array_equal(observations[self.index], expected.astype(np.float32))
+
+    def check_step(self, action, outcome, reward_rtol):
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        actual = [values[self.index] for values in outcome[:4]]
+        assert np.array_equal(actual[0], observation.astype(np.float32))
+        np.testing.assert_allclose(actual[1], reward, rtol=reward_rtol, atol=0)
+        assert (actual[2], actual[3]) == (terminated, truncated)
+        return terminated or truncated
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+@pytest.mark.parametrize("env_id", MujocoVectorEnv.supported)
+def test_equals_gymnasium(env_id):
+    """Whole episodes, out of phase, actions beyond their bounds: equal to the bit."""
+    slots = [Slot(env_id, index) for index in range(NUM_ENVS)]
+    env = MujocoVectorEnv(env_id, NUM_ENVS)
+    assert env.single_action_space == slots[0].env.action_space
+    assert env.single_observation_space.shape == slots[0].env.observation_space.shape
+    assert env.max_episode_steps == slots[0].env.spec.max_episode_steps
+
+    low, high = 1.2 * env.single_action_space.low, 1.2 * env.single_action_space.high
+    actions_generator = np.random.default_rng(0)
+    due = np.ones(NUM_ENVS, bool)
+    num_ended = 0
+    for step in range(NUM_STEPS.get(env_id, 300)):
+        if step in (7, 20):  # some begin again in the middle of an episode
+            due[step % NUM_ENVS] = True
+        if due.any():
+            seeds = [slot.next_seed() if due[slot.index] else None for slot in slots]
+            observations, _ = env.reset(seed=seeds, options={"reset_mask": due})
+            for slot in slots:
+                if due[slot.index]:
+                    slot.check_reset(observations)
+        actions = actions_generator.uniform(low, high, env.action_space.shape)
+        actions = actions.astype(np.float32)
+        outcome = env.step(actions)
+        assert not outcome[4]["simulation_failed"].any()
+        rtol = REWARD_RTOL.get(env_id, 0)
+        due = np.array(
+            [slot.check_step(actions[slot.index], outcome, rtol) for slot in slots]
+        )
+        num_ended += due.sum()
+    assert num_ended > 0
+    env.close()
+
+
+def test_ended_simulations_are_not_stepped(monkeypatch):
+    env = MujocoVectorEnv("Humanoid-v5", 3)
+    stepped = []
+    step = env._batch.step
+    monkeypatch.setattr(
+        env._batch,
+        "step",
+        lambda ids, nstep: (stepped.append(ids), step(ids, nstep=nstep)),
+    )
+    env.reset(seed=0)
+    actions = np.zeros((3, 17), np.float32)
+    env.step(actions)
+    env.halt(np.array([False, True, False]))
+    env.step(actions)
+    env.halt(np.array([True, False, True]))
+    env.step(actions)
+    assert stepped[0] is None
+    assert stepped[1].tolist() == [0, 2]
+    assert len(stepped) == 2
+
+
+def break_qpos(env, actions):
+    env._task.qpos[1, 3] = np.nan
+
+
+def break_qvel(env, actions):
+    env._task.qvel[1, 0] = np.inf
+
+
+def break_qacc(env, actions):
+    env._task.qvel[1] = 1e9
+
+
+def break_action(env, actions):
+    actions[1, 0] = np.nan
+
+
+def break_engine(env, actions):
+    """MuJoCo raises: the others are done, that one keeps its state."""
+    step = env._batch.step
+
+    def failing_step(ids, nstep):
+        env._batch.step = step
+        step(np.array([0, 2], np.int32), nstep=nstep)
+        raise SimulationError(np.array([1], np.int32), "no room", 3)
+
+    env._batch.step = failing_step
+
+
+@pytest.mark.parametrize("env_id", ["Humanoid-v5", "HalfCheetah-v5"])
+@pytest.mark.parametrize(
+    "break_one", [break_qpos, break_qvel, break_qacc, break_action, break_engine]
+)
+def test_a_failed_simulation_ends_its_episode_only(
+    env_id, break_one, monkeypatch, tmp_path, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    env, sound = (MujocoVectorEnv(env_id, 3, num_threads=2) for _ in range(2))
+    env.reset(seed=0)
+    sound.reset(seed=0)
+    env.action_space.seed(0)
+    for step in range(8):
+        actions = env.action_space.sample()
+        expected = [x.copy() for x in sound.step(actions)[:4]]
+        if step == 4:
+            break_one(env, actions)
+        *outcome, info = env.step(actions)
+        for actual, wanted in zip(outcome, expected, strict=True):
+            assert np.array_equal(actual[[0, 2]], wanted[[0, 2]])
+        assert info["simulation_failed"].tolist() == [False, step == 4, False]
+        observations, rewards, terminated, truncated = outcome
+        assert np.isfinite(observations).all()
+        assert terminated.tolist() == [False, step >= 4, False]
+        assert not truncated.any()
+        if step >= 4:
+            assert np.isnan(rewards[1]) if step == 4 else rewards[1] == 0
+
+    # The slot is as good as new after its reset.
+    mask = np.array([False, True, False])
+    for one in (env, sound):
+        one.reset(seed=5, options={"reset_mask": mask})
+    for _ in range(5):
+        actions = env.action_space.sample()
+        expected = [x.copy() for x in sound.step(actions)[:4]]
+        *outcome, info = env.step(actions)
+        for actual, wanted in zip(outcome, expected, strict=True):
+            assert np.array_equal(actual, wanted)
+        assert not info["simulation_failed"].any()
+
+    assert os.listdir(tmp_path) == []  # MUJOCO_LOG.TXT
+    assert capfd.readouterr() == ("", "")
+
+
+def test_contact_force_batch_survives_an_error_of_the_engine(tmp_path):
+    """A model with too little memory for a contact: MuJoCo raises in simulation 1."""
+    path = tmp_path / "little_memory.xml"
+    path.write_text(
+        """<mujoco><size memory="8K"/><option integrator="RK4"/><worldbody>
+        <geom type="plane" size="5 5 .1"/>
+        <body pos="0 0 1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>
+        </worldbody></mujoco>"""
+    )
+    model = mujoco.MjModel.from_xml_path(str(path))
+    batch, alone = (ContactForceBatch(model, path, n, 2) for n in (3, 1))
+    qpos = batch.bind("qpos")
+    alone.step(nstep=5)
+    qpos[1, 2] = 0.05
+    with pytest.raises(SimulationError, match="out of memory") as raised:
+        batch.step(nstep=5)
+    assert raised.value.ids.tolist() == [1]
+    assert qpos[1, 2] == 0.05
+    assert np.array_equal(qpos[[0, 2]], alone.bind("qpos")[[0, 0]])
+
+
+def test_contact_force_batch_names_a_file_it_cannot_load(tmp_path):
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    with pytest.raises(ValueError, match="model_path: MuJoCo cannot load it"):
+        ContactForceBatch(model, tmp_path / "absent.xml", 1, 1)
+
+
+def num_tasks():
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+@pytest.mark.parametrize("env_id", ["Ant-v5", "Hopper-v5"])
+def test_close_ends_the_threads_when_no_view_is_left(env_id):
+    gc.collect()  # other tests' environments
+    before = num_tasks()
+    env = MujocoVectorEnv(env_id, 4, num_threads=4)
+    env.reset(seed=0)
+    view = env._task.qpos
+    expected = view.copy()
+    env.close()
+    assert num_tasks() == before + 3
+    assert np.array_equal(view, expected)
+    del view
+    deadline = time.monotonic() + 5  # a joined thread may be listed a little longer
+    while num_tasks() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert num_tasks() == before
+
+
+def test_threads_default_to_the_cpus_of_this_process():
+    assert MujocoVectorEnv("Hopper-v5", 1).num_threads == available_cpus() >= 1
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="env_id: got 'Hopper-v3', expected one of"):
+        MujocoVectorEnv("Hopper-v3", 1)
+    with pytest.raises(ValueError, match="num_threads: got 0, expected"):
+        MujocoVectorEnv("Hopper-v5", 1, num_threads=0)
+    with pytest.raises(ValueError, match=r"options: got \['x'\], expected"):
+        MujocoVectorEnv("Hopper-v5", 1).reset(options={"x": 1})

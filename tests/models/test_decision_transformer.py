@@ -1,0 +1,301 @@
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import (
+    BoxActions,
+    DecisionTransformerConfig,
+    DecisionTransformerPolicy,
+    DiscreteActions,
+)
+from models.decision_transformer import DecisionTransformerCarry
+
+CONTEXT = 4
+NUM_STEPS = 11
+OBSERVATION_SIZE = 5
+CONFIG = DecisionTransformerConfig(
+    context_length=CONTEXT, width=16, num_layers=2, num_heads=2
+)
+BOX = DecisionTransformerPolicy(
+    CONFIG, OBSERVATION_SIZE, BoxActions((-1.0, -1.0), (1.0, 1.0))
+)
+CHOICE = DecisionTransformerPolicy(CONFIG, OBSERVATION_SIZE, DiscreteActions(3))
+HUMANOID = DecisionTransformerPolicy(
+    DecisionTransformerConfig(), 376, BoxActions((-0.4,) * 17, (0.4,) * 17)
+)
+KEY = jax.random.key(0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def act(policy, params, observations, rewards):
+    """Acts through one episode; returns the last carry and all actions."""
+
+    def step(carry, inputs):
+        return policy.apply({"params": params}, carry, *inputs, KEY)
+
+    first = jnp.arange(len(observations)) == 0
+    return jax.lax.scan(step, policy.initial_carry(), (observations, rewards, first))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def forward(policy, params, *trajectory):
+    return policy.network.apply({"params": params}, *trajectory)
+
+
+def observations_and_rewards(seed=0):
+    random = np.random.default_rng(seed)
+    return (
+        jnp.float32(random.normal(size=(NUM_STEPS, OBSERVATION_SIZE))),
+        jnp.float32(random.normal(100.0, 300.0, size=NUM_STEPS)),
+    )
+
+
+def trajectory(policy, seed=0):
+    """Returns-to-go, observations, actions, timesteps of ``K`` steps."""
+    random = np.random.default_rng(seed)
+    if policy is CHOICE:
+        actions = jnp.int32(random.integers(3, size=CONTEXT))
+    else:
+        actions = jnp.float32(random.uniform(-1.0, 1.0, size=(CONTEXT, 2)))
+    return (
+        jnp.float32(random.uniform(0.0, 7.0, size=CONTEXT)),
+        jnp.float32(random.normal(size=(CONTEXT, OBSERVATION_SIZE))),
+        actions,
+        jnp.arange(CONTEXT) + 30,
+    )
+
+
+# Size and start
+
+
+def test_humanoid_has_the_papers_parameters():
+    shapes = jax.eval_shape(HUMANOID.init, KEY)
+    d = 128
+    embeddings = (376 * d + d) + (17 * d + d) + (d + d) + 1000 * d + 2 * d
+    block = 4 * d + (4 * d**2 + 4 * d) + (8 * d**2 + 5 * d)
+    acting = embeddings + 3 * block + 2 * d + (d * 17 + 17)
+    assert block == 198_272
+    assert acting == 776_337
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == acting
+    # The paper also perturbs heads that predict the state and the return, and a
+    # token embedding; none of them ever acts, so we leave them out.
+    never_used = (d * 376 + 376) + (d + 1) + d
+    assert never_used == 48_504 + 129 + 128 == 48_761
+    assert acting + never_used == 825_098
+
+
+def test_initialisation():
+    params = HUMANOID.init(KEY)
+    block = params["blocks_1"]
+    for name in ("query", "key", "value", "projection", "expand", "contract"):
+        np.testing.assert_allclose(block[name]["kernel"].std(), 0.02, rtol=0.03)
+        assert not block[name]["bias"].any()
+    for name, fan_in in [("embed_state", 376), ("embed_action", 17), ("head", 128)]:
+        for leaf in params[name].values():
+            # The largest of n uniform draws comes within a few percent of the bound.
+            assert 0.85 < float(jnp.abs(leaf).max()) * math.sqrt(fan_in) <= 1.0
+    assert 0.9 < float(jnp.abs(params["embed_return"]["kernel"]).max()) <= 1.0
+    table = params["embed_timestep"]["embedding"]
+    np.testing.assert_allclose(table.std(), 1.0, rtol=0.01)
+    for norm in (params["embed_norm"], params["final_norm"], block["mlp_norm"]):
+        assert (norm["scale"] == 1.0).all()
+        assert not norm["bias"].any()
+
+
+# Acting step by step against the parallel form
+
+
+def test_acting_equals_the_parallel_form(jittered_params):
+    params = jittered_params(BOX)
+    observations, rewards = observations_and_rewards()
+    _, actions = act(BOX, params, observations, rewards)
+    returns_to_go = 7.0 - 0.001 * jnp.cumsum(rewards.at[0].set(0.0))
+    for end in range(1, NUM_STEPS + 1):
+        steps = slice(max(0, end - CONTEXT), end)
+        outputs = forward(
+            BOX,
+            params,
+            returns_to_go[steps],
+            observations[steps],
+            actions[steps],
+            jnp.arange(NUM_STEPS)[steps],
+        )
+        # The first K steps agree all at once, later ones at the window's end.
+        agree = slice(None) if end <= CONTEXT else slice(-1, None)
+        np.testing.assert_allclose(
+            actions[steps][agree], jnp.tanh(outputs)[agree], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_parallel_form_refuses_more_than_the_context():
+    long = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), trajectory(BOX))
+    with pytest.raises(ValueError, match="8 steps exceeds context_length=4"):
+        BOX.network.apply({"params": BOX.init(KEY)}, *long)
+
+
+@pytest.mark.parametrize("policy", [BOX, CHOICE], ids=["box", "discrete"])
+def test_parallel_form_is_causal(policy, jittered_params):
+    """Changes that come after a prediction leave it bit-exact; earlier ones do not."""
+    params = jittered_params(policy)
+    original, changed = trajectory(policy, 0), trajectory(policy, 1)
+    before = forward(policy, params, *original)
+    for part, name in enumerate(["return", "state", "action", "timestep"]):
+        for t in range(CONTEXT):
+            inputs = list(original)
+            # Adding 1 cycles through the choices, and is a change for certain.
+            value = changed[part][t] if part in (0, 1) else original[part][t] + 1
+            if name == "action" and policy is CHOICE:
+                value = value % 3
+            inputs[part] = original[part].at[t].set(value)
+            after = forward(policy, params, *inputs)
+            reads_from = t + 1 if name == "action" else t
+            np.testing.assert_array_equal(after[:reads_from], before[:reads_from])
+            assert np.all(np.abs(after - before)[reads_from:].max(axis=1) > 1e-6)
+
+
+# The window
+
+
+def test_window_is_exactly_the_context_length(jittered_params):
+    """An observation is read for ``K`` steps, its own included, and never again."""
+    params = dict(jittered_params(BOX))
+    # Blind to its past actions, which would hand the change on for ever.
+    params["embed_action"] = jax.tree.map(jnp.zeros_like, params["embed_action"])
+    observations, rewards = observations_and_rewards()
+    _, before = act(BOX, params, observations, rewards)
+    changed_at = 3
+    _, after = act(BOX, params, observations.at[changed_at].add(1.0), rewards)
+    differs = np.abs(np.asarray(after - before)).max(axis=1)
+    inside = slice(changed_at, changed_at + CONTEXT)
+    assert np.all(differs[inside] > 1e-6)
+    differs[inside] = 0.0
+    assert not differs.any()
+
+
+@pytest.mark.parametrize("timestep", [0, 1, 2, 3, 50])
+def test_only_tokens_of_this_episode_are_read(timestep, jittered_params):
+    params = jittered_params(BOX)
+    num_past = CONTEXT - 1
+    tokens = jax.random.normal(KEY, (num_past, 3, CONFIG.width))
+    carry = DecisionTransformerCarry(tokens, jnp.float32(5.0), jnp.int32(timestep))
+    step = jax.jit(
+        lambda carry: BOX.apply(
+            {"params": params}, carry, jnp.ones(OBSERVATION_SIZE), 1.0, False, KEY
+        )[1]
+    )
+    num_padding = max(0, num_past - timestep)
+    before = step(carry)
+    stale = carry._replace(tokens=tokens.at[:num_padding].set(jnp.nan))
+    np.testing.assert_array_equal(step(stale), before)
+    for index in range(num_padding, num_past):
+        for kind in range(3):
+            changed = carry._replace(tokens=tokens.at[index, kind].multiply(-1.0))
+            assert np.abs(step(changed) - before).max() > 1e-6
+
+
+def test_timesteps_past_the_table_use_its_last_row(jittered_params):
+    config = dataclasses.replace(CONFIG, max_timestep=6)
+    policy = dataclasses.replace(BOX, config=config)
+    params = jittered_params(policy)
+    inputs = trajectory(policy)[:3]
+
+    def at(timesteps):
+        return forward(policy, params, *inputs, jnp.array(timesteps))
+
+    np.testing.assert_array_equal(at([4, 5, 6, 7]), at([4, 5, 5, 5]))
+    assert np.abs(at([4, 5, 6, 7]) - at([3, 4, 4, 4])).max() > 1e-6
+
+
+# Returns-to-go
+
+
+def test_return_to_go_arithmetic():
+    config = dataclasses.replace(CONFIG, target_return=7000.0, reward_scale=0.001)
+    policy = dataclasses.replace(BOX, config=config)
+    params = policy.init(KEY)
+    step = jax.jit(policy.apply)
+    carry = policy.initial_carry()
+    seen = []
+    # The reward on a first step belongs to the episode before and is not paid.
+    for reward, first in [
+        (123.0, True),
+        (1000.0, False),
+        (500.0, False),
+        (-250.0, False),
+        (99.0, True),
+        (1.0, False),
+    ]:
+        carry, _ = step(
+            {"params": params},
+            carry,
+            jnp.ones(OBSERVATION_SIZE),
+            jnp.float32(reward),
+            jnp.bool_(first),
+            KEY,
+        )
+        seen.append((float(carry.return_to_go), int(carry.timestep)))
+    expected = [(7.0, 1), (6.0, 2), (5.5, 3), (5.75, 4), (7.0, 1), (6.999, 2)]
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+
+
+def test_target_return_changes_the_action(jittered_params):
+    params = jittered_params(BOX)
+    inputs = observations_and_rewards()
+    modest = dataclasses.replace(CONFIG, target_return=1000.0)
+    _, before = act(BOX, params, *inputs)
+    _, after = act(dataclasses.replace(BOX, config=modest), params, *inputs)
+    assert np.all(np.abs(after - before).max(axis=1) > 1e-5)
+
+
+# Gradients: no weight is dead
+
+
+def test_every_parameter_influences_the_logits(jittered_params):
+    inputs = trajectory(CHOICE)
+    weights = jax.random.normal(KEY, (CONTEXT, 3))
+
+    def loss(params):
+        return jnp.sum(weights * CHOICE.network.apply({"params": params}, *inputs))
+
+    gradient = jax.grad(loss)(jittered_params(CHOICE))
+    key_bias = 0
+    for path, leaf in jax.tree.leaves_with_path(gradient):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name.endswith("key/bias"):
+            # Adds the same to every score of a query, which softmax cancels.
+            assert float(jnp.abs(leaf).max()) < 1e-5
+            key_bias += 1
+        else:
+            assert float(jnp.abs(leaf).max()) > 1e-4, name
+    assert key_bias == CONFIG.num_layers
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"),
+    [
+        ("attention", "sparse", 'choose "window"'),
+        ("context_length", 0, "at least 1"),
+        ("width", 0, "at least 1"),
+        ("num_layers", 0, "at least 1"),
+        ("num_heads", 0, "at least 1"),
+        ("num_heads", 3, "must divide width=128"),
+        ("max_timestep", 0, "at least 1"),
+        ("activation", "tanh", 'choose "relu" or "gelu"'),
+        ("target_return", math.inf, "must be finite"),
+        ("reward_scale", 0.0, "must be positive"),
+        ("reward_scale", math.nan, "must be positive"),
+        ("action_scale", "half", 'choose "bounds" or "none"'),
+    ],
+)
+def test_errors_name_field_value_and_remedy(field, value, remedy):
+    message = f"{field}={value!r} is not possible: .*{remedy}"
+    with pytest.raises(ValueError, match=message):
+        DecisionTransformerConfig(**{field: value})

@@ -1,0 +1,168 @@
+"""Agreement with an independent implementation in NumPy, float64, without padding.
+
+It recomputes everything from the episode's history at every step, shares no code
+with ``models``, and knows the names of the weights only.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import (
+    BoxActions,
+    DecisionTransformerConfig,
+    DecisionTransformerPolicy,
+    DiscreteActions,
+)
+
+OBSERVATION_SIZE = 5
+NUM_STEPS = 11
+BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
+CHOICE = DiscreteActions(3, start=2)
+
+
+def dense(weights, x):
+    return x @ weights["kernel"] + weights["bias"]
+
+
+def layer_norm(weights, x):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred**2).mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + 1e-5) * weights["scale"] + weights["bias"]
+
+
+def relu(x):
+    return np.maximum(x, 0.0)
+
+
+def gelu(x):
+    return x * 0.5 * (1.0 + np.vectorize(math.erf)(x / np.sqrt(2.0)))
+
+
+def attention(weights, x, num_heads):
+    """One query at a time, reading no later token."""
+    queries, keys, values = (
+        np.split(dense(weights[name], x), num_heads, axis=1)
+        for name in ("query", "key", "value")
+    )
+    result = np.zeros((len(x), 0))
+    for head in range(num_heads):
+        rows = []
+        for i, query in enumerate(queries[head]):
+            scores = keys[head][: i + 1] @ query / np.sqrt(len(query))
+            probabilities = np.exp(scores - scores.max())
+            rows.append(
+                probabilities / probabilities.sum() @ values[head][: i + 1],
+            )
+        result = np.concatenate([result, np.array(rows)], axis=1)
+    return dense(weights["projection"], result)
+
+
+def network_outputs(params, config, returns_to_go, observations, actions, timesteps):
+    """The outputs at the last state token of R s a R s a ... R s."""
+    table = params["embed_timestep"]["embedding"]
+    tokens = []
+    for i, timestep in enumerate(timesteps):
+        time = table[min(timestep, config.max_timestep - 1)]
+        tokens.append(dense(params["embed_return"], returns_to_go[i : i + 1]) + time)
+        tokens.append(dense(params["embed_state"], observations[i]) + time)
+        if i < len(actions):
+            embed = params["embed_action"]
+            if "embedding" in embed:
+                tokens.append(embed["embedding"][actions[i]] + time)
+            else:
+                tokens.append(dense(embed, actions[i]) + time)
+    x = layer_norm(params["embed_norm"], np.array(tokens))
+    for layer in range(config.num_layers):
+        block = params[f"blocks_{layer}"]
+        x = x + attention(
+            block, layer_norm(block["attention_norm"], x), config.num_heads
+        )
+        hidden = dense(block["expand"], layer_norm(block["mlp_norm"], x))
+        hidden = {"relu": relu, "gelu": gelu}[config.activation](hidden)
+        x = x + dense(block["contract"], hidden)
+    return dense(params["head"], layer_norm(params["final_norm"], x))[-1]
+
+
+def reference_actions(policy, params, observations, rewards, keys):
+    config, num_past = policy.config, policy.config.context_length - 1
+    params = jax.tree.map(np.float64, params)
+    returns_to_go = config.target_return - np.concatenate([[0], np.cumsum(rewards[1:])])
+    returns_to_go = returns_to_go * config.reward_scale
+    chosen, emitted = [], []
+    for t in range(len(observations)):
+        start = max(0, t - num_past)
+        outputs = network_outputs(
+            params,
+            config,
+            returns_to_go[start : t + 1],
+            observations[start : t + 1],
+            chosen[start:t],
+            range(start, t + 1),
+        )
+        if isinstance(policy.actions, BoxActions):
+            chosen.append(np.tanh(outputs))
+            low, high = np.array(policy.actions.low), np.array(policy.actions.high)
+            emitted.append(low + (chosen[-1] + 1.0) / 2.0 * (high - low))
+        else:
+            if config.sample_actions:
+                index = int(jax.random.categorical(keys[t], jnp.float32(outputs)))
+            else:
+                index = int(np.argmax(outputs))
+            chosen.append(index)
+            emitted.append(policy.actions.start + index)
+    return np.array(emitted)
+
+
+@pytest.mark.parametrize(
+    ("fields", "actions"),
+    [
+        ({}, BOX),
+        ({"num_heads": 4, "activation": "gelu"}, BOX),
+        ({"num_layers": 1}, BOX),
+        ({"context_length": 1}, BOX),
+        ({"context_length": 20}, BOX),
+        ({"max_timestep": 6}, BOX),
+        ({"max_timestep": 1}, BOX),
+        ({"target_return": -150.0, "reward_scale": 0.1}, BOX),
+        ({}, CHOICE),
+        ({"num_heads": 2, "sample_actions": True}, CHOICE),
+    ],
+    ids=lambda value: (
+        "-".join(f"{k}={v}" for k, v in value.items())
+        if isinstance(value, dict)
+        else type(value).__name__
+    ),
+)
+def test_acting_agrees(fields, actions, jittered_params):
+    fields = {
+        "context_length": 4,
+        "width": 16,
+        "num_layers": 3,
+        "target_return": 900.0,
+        **fields,
+    }
+    config = DecisionTransformerConfig(**fields)
+    policy = DecisionTransformerPolicy(config, OBSERVATION_SIZE, actions)
+    params = jittered_params(policy)
+    random = np.random.default_rng(1)
+    observations = random.normal(size=(NUM_STEPS, OBSERVATION_SIZE))
+    rewards = random.normal(100.0, 50.0, size=NUM_STEPS)
+    keys = jax.random.split(jax.random.key(2), NUM_STEPS)
+
+    def step(carry, inputs):
+        return policy.apply({"params": params}, carry, *inputs)
+
+    first = jnp.arange(NUM_STEPS) == 0
+    inputs = (jnp.float32(observations), jnp.float32(rewards), first, keys)
+    _, actual = jax.lax.scan(step, policy.initial_carry(), inputs)
+    expected = reference_actions(policy, params, observations, rewards, keys)
+    if isinstance(actions, DiscreteActions):
+        assert len(set(expected.tolist())) > 1
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        assert np.abs(np.diff(expected, axis=0)).max() > 0.01
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-5)

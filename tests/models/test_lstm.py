@@ -1,0 +1,54 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import BoxActions, LSTMConfig, LSTMPolicy
+
+POLICY = LSTMPolicy(LSTMConfig(width=6), 4, BoxActions((-1.0, -1.0), (1.0, 1.0)))
+KEY = jax.random.key(0)
+
+
+def test_parameter_arithmetic():
+    shapes = jax.eval_shape(POLICY.init, KEY)
+    gates = 4 * 24 + 24 + 6 * 24  # from the observation, with bias; from the state
+    head = 6 * 2 + 2
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == gates + head
+
+
+def test_agrees_with_numpy(jittered_params):
+    params = jittered_params(POLICY)
+    observations = np.random.default_rng(0).normal(size=(6, 4))
+    first = np.array([True, False, False, True, False, False])
+
+    def sigmoid(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    weights = jax.tree.map(np.float64, params)
+    expected = []
+    for observation, starts in zip(observations, first, strict=True):
+        if starts:
+            cell, hidden = np.zeros(6), np.zeros(6)
+        gates = (
+            observation @ weights["input_gates"]["kernel"]
+            + weights["input_gates"]["bias"]
+            + hidden @ weights["hidden_gates"]["kernel"]
+        )
+        take, forget, new, give = gates.reshape(4, 6)
+        cell = sigmoid(forget) * cell + sigmoid(take) * np.tanh(new)
+        hidden = sigmoid(give) * np.tanh(cell)
+        head = weights["head"]
+        expected.append(np.tanh(hidden @ head["kernel"] + head["bias"]))
+
+    def step(carry, inputs):
+        return POLICY.apply({"params": params}, carry, inputs[0], 0.0, inputs[1], KEY)
+
+    _, actions = jax.lax.scan(
+        step, POLICY.initial_carry(), (jnp.float32(observations), jnp.array(first))
+    )
+    np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_refuses_an_empty_cell():
+    with pytest.raises(ValueError, match="width=0 is not possible"):
+        LSTMConfig(width=0)

@@ -1,0 +1,51 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import BoxActions, DiscreteActions, MLPConfig, MLPPolicy
+
+KEY = jax.random.key(0)
+
+
+def num_params(policy):
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(policy.init, KEY)))
+
+
+def test_humanoid_has_the_papers_parameters():
+    policy = MLPPolicy(MLPConfig(), 376, BoxActions((-0.4,) * 17, (0.4,) * 17))
+    assert num_params(policy) == (
+        (376 * 256 + 256) + (256 * 256 + 256) + (256 * 17 + 17)
+    )
+    assert num_params(policy) == 166_673
+    assert 166_673 - (256 + 256 + 17) == 166_144  # Salimans et al., without biases
+
+
+def test_without_hidden_layers_it_is_linear():
+    config = MLPConfig(hidden_sizes=())
+    assert num_params(MLPPolicy(config, 11, DiscreteActions(3))) == 11 * 3 + 3
+
+
+@pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 5, 6)])
+def test_agrees_with_numpy(hidden_sizes, jittered_params):
+    config = MLPConfig(hidden_sizes=hidden_sizes)
+    policy = MLPPolicy(config, 4, BoxActions((-2.0, -2.0), (2.0, 2.0)))
+    params = jittered_params(policy)
+    observation = np.array([0.3, -1.2, 2.0, 0.1])
+
+    x = observation
+    for i in range(len(hidden_sizes)):
+        layer = jax.tree.map(np.float64, params[f"hidden_{i}"])
+        x = np.tanh(x @ layer["kernel"] + layer["bias"])
+    head = jax.tree.map(np.float64, params["head"])
+    expected = 2.0 * np.tanh(x @ head["kernel"] + head["bias"])
+
+    _, action = policy.apply(
+        {"params": params}, (), jnp.float32(observation), 0.0, True, KEY
+    )
+    np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_refuses_an_empty_layer():
+    with pytest.raises(ValueError, match=r"hidden_sizes=\(8, 0\) is not possible"):
+        MLPConfig(hidden_sizes=(8, 0))

@@ -1,0 +1,110 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import BoxActions, DiscreteActions, MLPConfig, MLPPolicy
+from models.policy import PolicyConfig, select_action, to_environment
+
+BOX = BoxActions(low=(-0.4, 0.0, -1.0), high=(0.4, 10.0, 1.0))
+KEY = jax.random.key(0)
+
+
+def act(config, actions, outputs, key=KEY):
+    action = select_action(config, actions, jnp.asarray(outputs, jnp.float32), key)
+    return to_environment(config, actions, action)
+
+
+def test_box_actions_scale_to_the_bounds():
+    config = PolicyConfig()
+    lowest = act(config, BOX, [-99.0] * 3)
+    np.testing.assert_array_equal(lowest, np.float32(BOX.low))
+    highest = act(config, BOX, [99.0] * 3)
+    np.testing.assert_array_equal(highest, np.float32(BOX.high))
+    np.testing.assert_allclose(act(config, BOX, [0.0] * 3), [0.0, 5.0, 0.0])
+    # tanh(0.5) = 0.46211716, three quarters of the way is tanh⁻¹(0.5) = 0.54930614.
+    np.testing.assert_allclose(
+        act(config, BOX, [0.5, 0.54930614, 0.5]),
+        [0.4 * 0.46211716, 7.5, 0.46211716],
+        rtol=1e-6,
+    )
+
+
+def test_scaled_box_actions_never_leave_the_bounds():
+    low, high = (-0.4, 0.1, -1 / 3), (0.7, 0.3, 1e-3)
+    actions = BoxActions(low, high)
+    outputs = jnp.linspace(-20.0, 20.0, 20001)
+    scaled = jax.vmap(lambda x: act(PolicyConfig(), actions, jnp.full(3, x)))(outputs)
+    assert np.all(np.asarray(scaled) >= np.float32(low))
+    assert np.all(np.asarray(scaled) <= np.float32(high))
+
+
+def test_action_scale_none_passes_tanh_on():
+    outputs = [-1.0, 0.2, 30.0]
+    action = act(PolicyConfig(action_scale="none"), BOX, outputs)
+    np.testing.assert_allclose(action, np.tanh(outputs), rtol=1e-6)
+
+
+def test_discrete_action_is_the_largest_logit():
+    action = act(PolicyConfig(), DiscreteActions(4), [0.1, -3.0, 2.0, 1.9])
+    assert action.dtype == jnp.int32
+    assert action == 2
+    shifted = act(PolicyConfig(), DiscreteActions(4, start=-1), [0.1, -3.0, 2.0, 1.9])
+    assert shifted == 1
+
+
+def test_sampled_actions_follow_the_softmax():
+    logits = np.array([0.0, 1.0, -1.0, 2.0])
+    config = PolicyConfig(sample_actions=True)
+    keys = jax.random.split(jax.random.key(1), 20000)
+    draws = jax.vmap(lambda key: act(config, DiscreteActions(4), logits, key))(keys)
+    assert draws.dtype == jnp.int32
+    expected = np.exp(logits) / np.exp(logits).sum()
+    frequency = np.bincount(np.asarray(draws), minlength=4) / keys.size
+    standard_error = np.sqrt(expected * (1.0 - expected) / keys.size)
+    assert np.all(np.abs(frequency - expected) < 4.0 * standard_error)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: BoxActions((), ()), "length of at least 1, got 0 and 0"),
+        (lambda: BoxActions((-1.0,), (1.0, 2.0)), "got 1 and 2"),
+        (lambda: BoxActions((1.0,), (1.0,)), r"low must be below high, got \[1.0, 1.0"),
+        (lambda: BoxActions((math.nan,), (1.0,)), "low must be below high"),
+        (lambda: DiscreteActions(0), "num_actions must be at least 1, got 0"),
+        (
+            lambda: PolicyConfig(action_scale="unit"),
+            "action_scale='unit' is not possible: choose",
+        ),
+        (lambda: MLPPolicy(MLPConfig(), 0, BOX), "observation_size=0 is not possible"),
+        (
+            lambda: MLPPolicy(MLPConfig(), 3, BoxActions((-math.inf,), (1.0,))),
+            "action_scale='bounds'.*infinite bounds.*set action_scale none",
+        ),
+        (
+            lambda: MLPPolicy(MLPConfig(sample_actions=True), 3, BOX),
+            "sample_actions=True.*set sample_actions False",
+        ),
+    ],
+)
+def test_errors_name_argument_value_and_remedy(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_infinite_bounds_work_unscaled():
+    actions = BoxActions((-math.inf,), (math.inf,))
+    policy = MLPPolicy(MLPConfig(action_scale="none"), 3, actions)
+    params = policy.init(KEY)
+    _, action = policy.apply({"params": params}, (), jnp.ones(3), 0.0, True, KEY)
+    assert jnp.isfinite(action).all()
+
+
+def test_bounds_from_arrays_are_hashable():
+    bounds = np.array([-1.0, -2.0], np.float32)
+    actions = BoxActions(bounds, -bounds)
+    assert actions == BoxActions((-1.0, -2.0), (1.0, 2.0))
+    assert hash(actions) == hash(BoxActions((-1.0, -2.0), (1.0, 2.0)))
