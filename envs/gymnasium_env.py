@@ -78,6 +78,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             raise
         super().__init__(num_envs, *spaces, limit)
         self.spec = self._vector_env.spec
+        self._all_observed = False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments and their processes."""
@@ -93,11 +94,12 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             all_seeds[i] = seed
         # Gymnasium stacks the observations of all environments, so that each must
         # have been reset once; those outside the first mask still wait for theirs.
-        chosen = mask if self._was_reset else np.ones(self.num_envs, bool)
+        chosen = mask if self._all_observed else np.ones(self.num_envs, bool)
         observations, info = self._vector_env.reset(
             seed=all_seeds, options={**options, "reset_mask": chosen}
         )
         np.copyto(self._observations, observations)
+        self._all_observed = True
         return info
 
     def _advance(

@@ -129,9 +129,12 @@ def evosax_strategy(
         algorithm_state = evolver.init(init_key, mean, es_params)
         return EvosaxState(mean, algorithm_state, jnp.int32(0), run_key)
 
+    def keys(state: EvosaxState) -> jax.Array:
+        return jax.random.split(jax.random.fold_in(state.key, state.generation))
+
     def sample(state: EvosaxState) -> tuple[PyTree, PyTree]:
-        generation_key = jax.random.fold_in(state.key, state.generation)
-        return evolver.ask(generation_key, state.algorithm_state, es_params)
+        ask_key, _ = keys(state)
+        return evolver.ask(ask_key, state.algorithm_state, es_params)
 
     def ask(state: EvosaxState) -> PyTree:
         return jitted_sample(state)[0]
@@ -151,10 +154,7 @@ def evosax_strategy(
         state: EvosaxState, fitness: jax.Array
     ) -> tuple[EvosaxState, EvosaxInfo]:
         members, algorithm_state = sample(state)
-        # A second stream of this generation: the first drew the members.
-        tell_key = jax.random.fold_in(
-            jax.random.fold_in(state.key, state.generation), 1
-        )
+        _, tell_key = keys(state)
         algorithm_state, _ = evolver.tell(
             tell_key, members, -replace_nonfinite(fitness), algorithm_state, es_params
         )

@@ -12,7 +12,6 @@ from jax_es.config import (
     ConfigError,
     EnvConfig,
     ESConfig,
-    EvaluationConfig,
     RolloutConfig,
 )
 from jax_es.experiment import POLICY_KINDS, PolicyConfig, TrainConfig
@@ -48,8 +47,7 @@ def _task(
         es=ESConfig(
             **{"num_pairs": 32, "sigma": 0.05, "learning_rate": 0.05, **es}  # type: ignore[arg-type]
         ),
-        rollout=RolloutConfig(num_slots=64, statistics_fraction=0.1),
-        evaluation=EvaluationConfig(num_episodes=10),
+        rollout=RolloutConfig(statistics_fraction=0.1),
         num_generations=100,
     )
 

@@ -114,6 +114,8 @@ def test_an_empty_mask_resets_nothing(env):
 
 
 def test_the_first_reset_may_be_partial(env):
+    env.reset(options={"reset_mask": mask_of()})
+    assert act(env)[3].all()
     env.reset(seed=0, options={"reset_mask": mask_of(1)})
     _, rewards, terminated, truncated, _ = act(env)
     assert truncated.tolist() == [True, False, True, True]

@@ -1,6 +1,9 @@
 """Shared by the tests of ``models``."""
 
+import functools
+
 import jax
+import numpy as np
 import pytest
 
 
@@ -11,21 +14,25 @@ def strict_shapes():
         yield
 
 
-@pytest.fixture
-def jittered_params():
+@pytest.fixture(scope="session")
+def init():
+    """``policy.init``, compiled once for each policy."""
+    return jax.jit(lambda policy, key: policy.init(key), static_argnums=0)
+
+
+@pytest.fixture(scope="session")
+def jittered_params(init):
     """Draws params whose every leaf is random: no zero bias, no unit scale.
 
     A mistake in a leaf that starts at zero or one would otherwise stay unseen.
     """
 
+    @functools.cache
     def draw(policy, seed=0):
-        init_key, jitter_key = jax.random.split(jax.random.key(seed))
-        leaves, treedef = jax.tree.flatten(policy.init(init_key))
-        keys = jax.random.split(jitter_key, len(leaves))
-        jittered = [
-            leaf + 0.2 * jax.random.normal(key, leaf.shape)
-            for leaf, key in zip(leaves, keys, strict=True)
-        ]
-        return jax.tree.unflatten(treedef, jittered)
+        random = np.random.default_rng(seed)
+        return jax.tree.map(
+            lambda leaf: leaf + np.float32(random.normal(0.0, 0.2, leaf.shape)),
+            init(policy, jax.random.key(seed)),
+        )
 
     return draw

@@ -1,5 +1,7 @@
 """What every policy owes its caller, whatever network is inside."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +65,7 @@ def episode(seed=0):
     )
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def run(policy, params, carry, inputs):
     """Acts through ``inputs`` and returns the last carry and all actions."""
 
@@ -76,12 +79,11 @@ def test_fulfils_the_protocol(policy):
     assert isinstance(policy, Policy)
 
 
-def test_init_depends_on_the_key_only(policy):
-    params, again, other = map(policy.init, jax.random.split(KEY)[jnp.array([0, 0, 1])])
+def test_init_depends_on_the_key_only(policy, init):
+    params, again, other = (init(policy, jax.random.key(seed)) for seed in (0, 0, 1))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     jax.tree.map(np.testing.assert_array_equal, params, again)
-    differs = jax.tree.map(lambda a, b: bool((a != b).any()), params, other)
-    assert differs["head"]["kernel"]
+    assert (params["head"]["kernel"] != other["head"]["kernel"]).all()
 
 
 def test_actions_fit_the_space(policy, jittered_params):
@@ -102,25 +104,22 @@ def test_actions_fit_the_space(policy, jittered_params):
     assert np.ptp(np.asarray(actions), axis=0).min() > 0.0  # it reads what it is given
 
 
-def test_carry_keeps_its_shape_and_compiles_once(policy):
-    traces = 0
+def test_carry_keeps_its_type(policy, jittered_params):
+    """Else ``lax.scan`` would refuse it, or the second step compile anew."""
 
-    @jax.jit
-    def step(params, carry, *inputs):
-        nonlocal traces
-        traces += 1
-        return policy.apply({"params": params}, carry, *inputs)
+    def types(carry):
+        return jax.tree.map(lambda leaf: jax.typeof(leaf), carry)
 
-    params, initial = policy.init(KEY), policy.initial_carry()
-    carry = initial
-    for inputs in zip(*episode(), strict=True):
-        carry, _ = step(params, carry, *inputs)
-    assert traces == 1
-    assert jax.tree.structure(carry) == jax.tree.structure(initial)
-    for before, after in zip(
-        jax.tree.leaves(initial), jax.tree.leaves(carry), strict=True
-    ):
-        assert before.aval == after.aval  # shape, dtype and weak type
+    carry = policy.initial_carry()
+    inputs = jax.tree.map(lambda leaf: leaf[0], episode())
+    step = jax.jit(policy.apply).trace(
+        {"params": jittered_params(policy)}, carry, *inputs
+    )
+    after = jax.tree.map(
+        lambda leaf: jax.core.ShapedArray(leaf.shape, leaf.dtype, leaf.weak_type),
+        step.out_info[0],
+    )
+    assert after == types(carry)
 
 
 def test_first_forgets_whatever_was_carried(policy, jittered_params):
@@ -131,19 +130,18 @@ def test_first_forgets_whatever_was_carried(policy, jittered_params):
     )
     observations, rewards, first, keys = episode()
     rewards = rewards.at[0].set(jnp.nan)  # a failed simulation's last words
-    act = jax.jit(lambda carry, *inputs: run(policy, params, carry, inputs))
-    expected = act(policy.initial_carry(), observations, rewards, first, keys)
-    actual = act(garbage, observations, rewards, first, keys)
-    assert not np.isnan(np.asarray(actual[1], np.float64)).any()
-    np.testing.assert_array_equal(actual[1], expected[1])
+    inputs = (observations, rewards, first, keys)
+    _, expected = run(policy, params, policy.initial_carry(), inputs)
+    _, actual = run(policy, params, garbage, inputs)
+    assert not np.isnan(np.asarray(actual, np.float64)).any()
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_second_episode_equals_the_first(policy, jittered_params):
     params = jittered_params(policy)
-    one = episode()
-    two = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), one)
-    _, actions = run(policy, params, policy.initial_carry(), two)
-    np.testing.assert_array_equal(actions[:NUM_STEPS], actions[NUM_STEPS:])
+    carry, actions = run(policy, params, policy.initial_carry(), episode())
+    _, again = run(policy, params, carry, episode())
+    np.testing.assert_array_equal(actions, again)
 
 
 def test_vmap_equals_loop(policy, jittered_params):
@@ -164,24 +162,25 @@ def test_vmap_equals_loop(policy, jittered_params):
     variables = {"params": jax.tree.map(stack, *members)}
     carry = jax.tree.map(stack, carry, carry, carry)
     steps = jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *inputs)
-    _, actions = jax.lax.scan(lambda c, x: apply(variables, c, *x), carry, steps)
+    _, actions = jax.jit(
+        lambda: jax.lax.scan(lambda c, x: apply(variables, c, *x), carry, steps)
+    )()
     for member in range(3):
         np.testing.assert_allclose(
             actions[:, member], expected[member], rtol=1e-5, atol=1e-5
         )
 
 
-def test_only_sampling_uses_the_key(policy):
-    params = policy.init(KEY)  # untrained: logits far from deterministic
-    observation = jnp.ones(OBSERVATION_SIZE)
-
-    def act(key):
-        return policy.apply(
-            {"params": params}, policy.initial_carry(), observation, 0.0, True, key
-        )[1]
-
-    actions = jax.vmap(act)(jax.random.split(KEY, 64))
-    varies = bool((actions != actions[:1]).any())
+def test_only_sampling_uses_the_key(policy, init):
+    params = init(policy, KEY)  # untrained: logits far from deterministic
+    carry = policy.initial_carry()
+    observations, rewards, _, _ = episode()
+    first = jnp.ones(NUM_STEPS, bool)  # so that one draw does not lead to another
+    actions = [
+        run(policy, params, carry, (observations, rewards, first, episode(seed)[3]))[1]
+        for seed in range(5)
+    ]
+    varies = any((other != actions[0]).any() for other in actions[1:])
     assert varies == policy.config.sample_actions
 
 

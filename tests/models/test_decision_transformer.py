@@ -47,6 +47,11 @@ def forward(policy, params, *trajectory):
     return policy.network.apply({"params": params}, *trajectory)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def step(policy, params, carry, observation, reward, first):
+    return policy.apply({"params": params}, carry, observation, reward, first, KEY)
+
+
 def observations_and_rewards(seed=0):
     random = np.random.default_rng(seed)
     return (
@@ -89,8 +94,8 @@ def test_humanoid_has_the_papers_parameters():
     assert acting + never_used == 825_098
 
 
-def test_initialisation():
-    params = HUMANOID.init(KEY)
+def test_initialisation(init):
+    params = init(HUMANOID, KEY)
     block = params["blocks_1"]
     for name in ("query", "key", "value", "projection", "expand", "contract"):
         np.testing.assert_allclose(block[name]["kernel"].std(), 0.02, rtol=0.03)
@@ -132,10 +137,10 @@ def test_acting_equals_the_parallel_form(jittered_params):
         )
 
 
-def test_parallel_form_refuses_more_than_the_context():
+def test_parallel_form_refuses_more_than_the_context(jittered_params):
     long = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), trajectory(BOX))
     with pytest.raises(ValueError, match="8 steps exceeds context_length=4"):
-        BOX.network.apply({"params": BOX.init(KEY)}, *long)
+        forward(BOX, jittered_params(BOX), *long)
 
 
 @pytest.mark.parametrize("policy", [BOX, CHOICE], ids=["box", "discrete"])
@@ -183,19 +188,18 @@ def test_only_tokens_of_this_episode_are_read(timestep, jittered_params):
     num_past = CONTEXT - 1
     tokens = jax.random.normal(KEY, (num_past, 3, CONFIG.width))
     carry = DecisionTransformerCarry(tokens, jnp.float32(5.0), jnp.int32(timestep))
-    step = jax.jit(
-        lambda carry: BOX.apply(
-            {"params": params}, carry, jnp.ones(OBSERVATION_SIZE), 1.0, False, KEY
-        )[1]
-    )
+
+    def action(carry):
+        return step(BOX, params, carry, jnp.ones(OBSERVATION_SIZE), 1.0, False)[1]
+
     num_padding = max(0, num_past - timestep)
-    before = step(carry)
+    before = action(carry)
     stale = carry._replace(tokens=tokens.at[:num_padding].set(jnp.nan))
-    np.testing.assert_array_equal(step(stale), before)
+    np.testing.assert_array_equal(action(stale), before)
     for index in range(num_padding, num_past):
         for kind in range(3):
             changed = carry._replace(tokens=tokens.at[index, kind].multiply(-1.0))
-            assert np.abs(step(changed) - before).max() > 1e-6
+            assert np.abs(action(changed) - before).max() > 1e-6
 
 
 def test_timesteps_past_the_table_use_its_last_row(jittered_params):
@@ -214,11 +218,10 @@ def test_timesteps_past_the_table_use_its_last_row(jittered_params):
 # Returns-to-go
 
 
-def test_return_to_go_arithmetic():
+def test_return_to_go_arithmetic(jittered_params):
     config = dataclasses.replace(CONFIG, target_return=7000.0, reward_scale=0.001)
     policy = dataclasses.replace(BOX, config=config)
-    params = policy.init(KEY)
-    step = jax.jit(policy.apply)
+    params = jittered_params(policy)
     carry = policy.initial_carry()
     seen = []
     # The reward on a first step belongs to the episode before and is not paid.
@@ -230,14 +233,8 @@ def test_return_to_go_arithmetic():
         (99.0, True),
         (1.0, False),
     ]:
-        carry, _ = step(
-            {"params": params},
-            carry,
-            jnp.ones(OBSERVATION_SIZE),
-            jnp.float32(reward),
-            jnp.bool_(first),
-            KEY,
-        )
+        observation = jnp.ones(OBSERVATION_SIZE)
+        carry, _ = step(policy, params, carry, observation, reward, first)
         seen.append((float(carry.return_to_go), int(carry.timestep)))
     expected = [(7.0, 1), (6.0, 2), (5.5, 3), (5.75, 4), (7.0, 1), (6.999, 2)]
     np.testing.assert_allclose(seen, expected, rtol=1e-6)
@@ -262,7 +259,7 @@ def test_every_parameter_influences_the_logits(jittered_params):
     def loss(params):
         return jnp.sum(weights * CHOICE.network.apply({"params": params}, *inputs))
 
-    gradient = jax.grad(loss)(jittered_params(CHOICE))
+    gradient = jax.jit(jax.grad(loss))(jittered_params(CHOICE))
     key_bias = 0
     for path, leaf in jax.tree.leaves_with_path(gradient):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

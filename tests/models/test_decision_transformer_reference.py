@@ -158,7 +158,9 @@ def test_acting_agrees(fields, actions, jittered_params):
 
     first = jnp.arange(NUM_STEPS) == 0
     inputs = (jnp.float32(observations), jnp.float32(rewards), first, keys)
-    _, actual = jax.lax.scan(step, policy.initial_carry(), inputs)
+    _, actual = jax.jit(jax.lax.scan, static_argnums=0)(
+        step, policy.initial_carry(), inputs
+    )
     expected = reference_actions(policy, params, observations, rewards, keys)
     if isinstance(actions, DiscreteActions):
         assert len(set(expected.tolist())) > 1
