@@ -59,8 +59,10 @@ def pair_rank(returns: jax.Array) -> jax.Array:
         returns: ``[N, 2]`` with N ≥ 2.
     """
     returns = replace_nonfinite(returns)
-    num_pairs = returns.shape[0]
-    return 2.0 * ranks(returns[:, 0] - returns[:, 1]) / (num_pairs - 1) - 1.0
+    last = returns.shape[0] - 1
+    # Centred before it is scaled: a tie of all pairs is then exactly 0, whereas XLA's
+    # fused 2r/last − 1 leaves 1e-8, which Adam would blow up to full steps.
+    return (2.0 * ranks(returns[:, 0] - returns[:, 1]) - last) / last
 
 
 def centered_rank(returns: jax.Array) -> jax.Array:

@@ -67,7 +67,7 @@ class FullNoise(NamedTuple):
     """ε has the shape of θ: independent standard normals (Salimans et al. 2017).
 
     A member holds its own weights. Memory is one copy of θ per *live* member;
-    :meth:`weighted_sum` holds two, whatever the population size.
+    :meth:`weighted_sum` holds a few, whatever the population size.
 
     ε is kept flat, ``[|θ|]``, in the order of ``jax.tree.leaves``: one draw instead of
     one per leaf compiles many times faster, and sums in one fused loop.

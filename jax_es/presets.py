@@ -1,7 +1,7 @@
 """Tuned settings as data: one entry a task.
 
-``humanoid-*`` are the settings of Lorenc & Neruda (arXiv 2501.13883), sized for a
-cluster. The other tasks' are sized for a workstation: a smaller transformer and fewer
+:data:`PAPER_PRESETS` are the settings of Lorenc & Neruda (arXiv 2501.13883), sized for
+a cluster. The other tasks' are sized for a workstation: a smaller transformer and fewer
 pairs.
 """
 
@@ -14,10 +14,13 @@ from jax_es.config import (
     ESConfig,
     RolloutConfig,
 )
-from jax_es.experiment import POLICY_KINDS, PolicyConfig, TrainConfig
-from models import DecisionTransformerConfig, MLPConfig
+from jax_es.experiment import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
+from models import DecisionTransformerConfig, LSTMConfig, MLPConfig
 
 DEFAULT_PRESET = "quickstart"
+
+PAPER_PRESETS = ("humanoid-mlp", "humanoid-dt", "humanoid-dt-half")
+"""The presets with the paper's own settings."""
 
 _HUMANOID_DT = TrainConfig(
     env=EnvConfig("Humanoid-v5"),
@@ -25,13 +28,18 @@ _HUMANOID_DT = TrainConfig(
     es=ESConfig(num_pairs=20_000),
 )
 
+_SMALL_POLICIES: dict[str, PolicyConfig] = {
+    "mlp": MLPConfig(hidden_sizes=(64, 64)),
+    "lstm": LSTMConfig(width=32),
+}
+"""What ``--policy`` means for the workstation-sized tasks; 2×64 is Salimans' MLP."""
+
 
 def _task(
     env_id: str,
     target_return: float,
     reward_scale: float = 0.001,
     max_timestep: int = 1000,
-    **es: float,
 ) -> TrainConfig:
     """A MuJoCo task with the workstation-sized transformer and population."""
     return TrainConfig(
@@ -44,18 +52,21 @@ def _task(
             reward_scale=reward_scale,
             max_timestep=max_timestep,
         ),
-        es=ESConfig(
-            **{"num_pairs": 32, "sigma": 0.05, "learning_rate": 0.05, **es}  # type: ignore[arg-type]
-        ),
+        es=ESConfig(num_pairs=32, sigma=0.05, learning_rate=0.05),
         rollout=RolloutConfig(statistics_fraction=0.1),
         num_generations=100,
     )
 
 
-_INVERTED_PENDULUM = _task("InvertedPendulum-v5", 1000.0)
+_QUICKSTART = replace(
+    _task("HalfCheetah-v5", target_return=1000.0),
+    # A fifth of the task's own limit: five times as many updates in the same time.
+    env=EnvConfig("HalfCheetah-v5", max_episode_steps=200),
+    checkpoint_every=5,
+)
 
 PRESETS: dict[str, TrainConfig] = {
-    "quickstart": _INVERTED_PENDULUM,
+    "quickstart": _QUICKSTART,
     "humanoid-mlp": replace(
         _HUMANOID_DT, policy=MLPConfig(), es=ESConfig(num_pairs=5_000)
     ),
@@ -67,7 +78,7 @@ PRESETS: dict[str, TrainConfig] = {
     "hopper": _task("Hopper-v5", 3000.0),
     "walker2d": _task("Walker2d-v5", 3000.0),
     "swimmer": _task("Swimmer-v5", 360.0, reward_scale=0.01),
-    "inverted-pendulum": _INVERTED_PENDULUM,
+    "inverted-pendulum": _task("InvertedPendulum-v5", 1000.0),
     "inverted-double-pendulum": _task("InvertedDoublePendulum-v5", 9300.0),
     "reacher": _task("Reacher-v5", -4.0, reward_scale=0.1, max_timestep=50),
     "pusher": _task("Pusher-v5", -25.0, reward_scale=0.1, max_timestep=100),
@@ -91,8 +102,11 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
         return config
     if policy not in POLICY_KINDS:
         raise ConfigError(unknown("policy", policy, POLICY_KINDS))
-    kind: type[PolicyConfig] = POLICY_KINDS[policy]
-    return config if type(config.policy) is kind else replace(config, policy=kind())
+    if policy == policy_kind(config.policy):
+        return config
+    if name in PAPER_PRESETS or policy not in _SMALL_POLICIES:
+        return replace(config, policy=POLICY_KINDS[policy]())
+    return replace(config, policy=_SMALL_POLICIES[policy])
 
 
 def unknown(what: str, name: str, known) -> str:

@@ -94,8 +94,8 @@ def test_humanoid_has_the_papers_parameters():
     assert acting + never_used == 825_098
 
 
-def test_initialisation(init):
-    params = init(HUMANOID, KEY)
+def test_initialisation():
+    params = jax.jit(HUMANOID.init)(jax.random.key(0, impl="rbg"))
     block = params["blocks_1"]
     for name in ("query", "key", "value", "projection", "expand", "contract"):
         np.testing.assert_allclose(block[name]["kernel"].std(), 0.02, rtol=0.03)
@@ -115,8 +115,8 @@ def test_initialisation(init):
 # Acting step by step against the parallel form
 
 
-def test_acting_equals_the_parallel_form(jittered_params):
-    params = jittered_params(BOX)
+def test_acting_equals_the_parallel_form(random_params):
+    params = random_params(BOX)
     observations, rewards = observations_and_rewards()
     _, actions = act(BOX, params, observations, rewards)
     returns_to_go = 7.0 - 0.001 * jnp.cumsum(rewards.at[0].set(0.0))
@@ -137,16 +137,16 @@ def test_acting_equals_the_parallel_form(jittered_params):
         )
 
 
-def test_parallel_form_refuses_more_than_the_context(jittered_params):
+def test_parallel_form_refuses_more_than_the_context(random_params):
     long = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), trajectory(BOX))
     with pytest.raises(ValueError, match="8 steps exceeds context_length=4"):
-        forward(BOX, jittered_params(BOX), *long)
+        forward(BOX, random_params(BOX), *long)
 
 
 @pytest.mark.parametrize("policy", [BOX, CHOICE], ids=["box", "discrete"])
-def test_parallel_form_is_causal(policy, jittered_params):
+def test_parallel_form_is_causal(policy, random_params):
     """Changes that come after a prediction leave it bit-exact; earlier ones do not."""
-    params = jittered_params(policy)
+    params = random_params(policy)
     original, changed = trajectory(policy, 0), trajectory(policy, 1)
     before = forward(policy, params, *original)
     for part, name in enumerate(["return", "state", "action", "timestep"]):
@@ -166,9 +166,9 @@ def test_parallel_form_is_causal(policy, jittered_params):
 # The window
 
 
-def test_window_is_exactly_the_context_length(jittered_params):
+def test_window_is_exactly_the_context_length(random_params):
     """An observation is read for ``K`` steps, its own included, and never again."""
-    params = dict(jittered_params(BOX))
+    params = dict(random_params(BOX))
     # Blind to its past actions, which would hand the change on for ever.
     params["embed_action"] = jax.tree.map(jnp.zeros_like, params["embed_action"])
     observations, rewards = observations_and_rewards()
@@ -183,8 +183,8 @@ def test_window_is_exactly_the_context_length(jittered_params):
 
 
 @pytest.mark.parametrize("timestep", [0, 1, 2, 3, 50])
-def test_only_tokens_of_this_episode_are_read(timestep, jittered_params):
-    params = jittered_params(BOX)
+def test_only_tokens_of_this_episode_are_read(timestep, random_params):
+    params = random_params(BOX)
     num_past = CONTEXT - 1
     tokens = jax.random.normal(KEY, (num_past, 3, CONFIG.width))
     carry = DecisionTransformerCarry(tokens, jnp.float32(5.0), jnp.int32(timestep))
@@ -202,10 +202,10 @@ def test_only_tokens_of_this_episode_are_read(timestep, jittered_params):
             assert np.abs(action(changed) - before).max() > 1e-6
 
 
-def test_timesteps_past_the_table_use_its_last_row(jittered_params):
+def test_timesteps_past_the_table_use_its_last_row(random_params):
     config = dataclasses.replace(CONFIG, max_timestep=6)
     policy = dataclasses.replace(BOX, config=config)
-    params = jittered_params(policy)
+    params = random_params(policy)
     inputs = trajectory(policy)[:3]
 
     def at(timesteps):
@@ -218,10 +218,10 @@ def test_timesteps_past_the_table_use_its_last_row(jittered_params):
 # Returns-to-go
 
 
-def test_return_to_go_arithmetic(jittered_params):
+def test_return_to_go_arithmetic(random_params):
     config = dataclasses.replace(CONFIG, target_return=7000.0, reward_scale=0.001)
     policy = dataclasses.replace(BOX, config=config)
-    params = jittered_params(policy)
+    params = random_params(policy)
     carry = policy.initial_carry()
     seen = []
     # The reward on a first step belongs to the episode before and is not paid.
@@ -240,8 +240,8 @@ def test_return_to_go_arithmetic(jittered_params):
     np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
-def test_target_return_changes_the_action(jittered_params):
-    params = jittered_params(BOX)
+def test_target_return_changes_the_action(random_params):
+    params = random_params(BOX)
     inputs = observations_and_rewards()
     modest = dataclasses.replace(CONFIG, target_return=1000.0)
     _, before = act(BOX, params, *inputs)
@@ -252,14 +252,14 @@ def test_target_return_changes_the_action(jittered_params):
 # Gradients: no weight is dead
 
 
-def test_every_parameter_influences_the_logits(jittered_params):
+def test_every_parameter_influences_the_logits(random_params):
     inputs = trajectory(CHOICE)
     weights = jax.random.normal(KEY, (CONTEXT, 3))
 
     def loss(params):
         return jnp.sum(weights * CHOICE.network.apply({"params": params}, *inputs))
 
-    gradient = jax.jit(jax.grad(loss))(jittered_params(CHOICE))
+    gradient = jax.jit(jax.grad(loss))(random_params(CHOICE))
     key_bias = 0
     for path, leaf in jax.tree.leaves_with_path(gradient):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -137,7 +137,7 @@ def reference_actions(policy, params, observations, rewards, keys):
         else type(value).__name__
     ),
 )
-def test_acting_agrees(fields, actions, jittered_params):
+def test_acting_agrees(fields, actions, random_params):
     fields = {
         "context_length": 4,
         "width": 16,
@@ -147,7 +147,7 @@ def test_acting_agrees(fields, actions, jittered_params):
     }
     config = DecisionTransformerConfig(**fields)
     policy = DecisionTransformerPolicy(config, OBSERVATION_SIZE, actions)
-    params = jittered_params(policy)
+    params = random_params(policy)
     random = np.random.default_rng(1)
     observations = random.normal(size=(NUM_STEPS, OBSERVATION_SIZE))
     rewards = random.normal(100.0, 50.0, size=NUM_STEPS)

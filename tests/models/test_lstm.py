@@ -16,8 +16,8 @@ def test_parameter_arithmetic():
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == gates + head
 
 
-def test_agrees_with_numpy(jittered_params):
-    params = jittered_params(POLICY)
+def test_agrees_with_numpy(random_params):
+    params = random_params(POLICY)
     observations = np.random.default_rng(0).normal(size=(6, 4))
     first = np.array([True, False, False, True, False, False])
 

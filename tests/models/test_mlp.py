@@ -27,10 +27,10 @@ def test_without_hidden_layers_it_is_linear():
 
 
 @pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 5, 6)])
-def test_agrees_with_numpy(hidden_sizes, jittered_params):
+def test_agrees_with_numpy(hidden_sizes, random_params):
     config = MLPConfig(hidden_sizes=hidden_sizes)
     policy = MLPPolicy(config, 4, BoxActions((-2.0, -2.0), (2.0, 2.0)))
-    params = jittered_params(policy)
+    params = random_params(policy)
     observation = np.array([0.3, -1.2, 2.0, 0.1])
 
     x = observation

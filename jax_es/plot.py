@@ -1,0 +1,148 @@
+"""Plots learning curves: ``python -m jax_es.plot RUN [RUN …] --output curves.png``.
+
+One panel per environment, one line per kind of policy: the median over the runs (the
+seeds), in a band from the lowest to the highest.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+
+from jax_es.command_line import input_errors, parse_options, run_program
+from jax_es.config import ConfigError
+from jax_es.experiment import policy_kind
+from jax_es.metrics import GenerationRecord, read_metrics
+from jax_es.run_directory import find_run
+
+AXES = {
+    "env-steps": ("total_env_steps", "environment steps"),
+    "generations": ("generation", "generation"),
+    "seconds": ("seconds_elapsed", "wall-clock time (s)"),
+}
+
+RETURNS = {
+    "evaluation": ("evaluation_return_mean", "evaluation return"),
+    "population": ("return_mean", "mean return of the population"),
+}
+
+# Told apart without colour, in print and by readers who see colours differently.
+LINE_STYLES = ("-", "--", ":", "-.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Plots the learning curves of one or more runs."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders; runs of one environment and one kind of policy form one line."""
+    output: Path = Path("learning_curves.png")
+    """The picture; its ending (.png, .svg, .pdf) decides the format."""
+    x: Literal["env-steps", "generations", "seconds"] = "env-steps"
+    """What learning is measured against."""
+    y: Literal["evaluation", "population"] = "evaluation"
+    """Return of the mean policy, or mean over the population."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with input_errors():
+        arguments = parse_options(Arguments, argv, prog="python -m jax_es.plot")
+        if not arguments.runs:
+            raise ConfigError("RUN is missing; give at least one run folder.")
+        panels = group(arguments.runs)
+        figure = draw(panels, arguments.x, arguments.y)
+        save(figure, arguments.output)
+    sys.stdout.write(f"{arguments.output}\n")
+    return 0
+
+
+Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
+"""Environment → kind of policy → runs → records."""
+
+
+def group(runs: tuple[Path, ...]) -> Panels:
+    """Reads runs and sorts them by environment and kind of policy.
+
+    Raises:
+        ValueError: for a folder that is no run, or has no finished generation.
+    """
+    panels: Panels = {}
+    for path in runs:
+        config = find_run(path).config()
+        records = read_metrics(path)
+        if not records:
+            raise ConfigError(f"{path} has no finished generation to plot.")
+        lines = panels.setdefault(config.env.id, {})
+        lines.setdefault(policy_kind(config.policy), []).append(records)
+    return panels
+
+
+def band(
+    runs: list[list[GenerationRecord]], x: str, y: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns x, and the median, lowest and highest y over the runs.
+
+    Runs meet different x's where episodes differ in length; each is interpolated
+    linearly onto a common grid, as far as all of them reach.
+    """
+    xs = [np.array([getattr(r, x) for r in records], float) for records in runs]
+    ys = [np.array([getattr(r, y) for r in records], float) for records in runs]
+    grid = np.linspace(max(v[0] for v in xs), min(v[-1] for v in xs), 200)
+    values = np.stack([np.interp(grid, a, b) for a, b in zip(xs, ys, strict=True)])
+    return grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
+
+
+def draw(panels: Panels, x: str, y: str) -> Any:
+    """Draws the panels side by side; returns the matplotlib figure.
+
+    Raises:
+        ConfigError: if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(
+            f"plots need matplotlib ({error}); pip install 'jax-es[plot]'."
+        ) from error
+    (x_field, x_label), (y_field, y_label) = AXES[x], RETURNS[y]
+    figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (env_id, lines) in zip(axes, panels.items(), strict=True):
+        for style, (kind, runs) in zip(
+            LINE_STYLES, sorted(lines.items()), strict=False
+        ):
+            grid, median, low, high = band(runs, x_field, y_field)
+            seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+            axis.plot(grid, median, style, label=f"{kind} ({seeds})")
+            axis.fill_between(grid, low, high, alpha=0.2)
+        axis.set(title=env_id, xlabel=x_label, ylabel=y_label)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    return figure
+
+
+def save(figure: Any, output: Path) -> None:
+    """Writes the picture.
+
+    Raises:
+        ConfigError: for an unknown ending or a folder that cannot be written.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(output, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{output} cannot be written ({error}); choose another --output."
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

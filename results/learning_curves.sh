@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The runs behind the README's learning curves: 2 tasks × 2 policies × 3 seeds, one
+# after the other. Then the table and the picture are made from their metrics.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+runs=${1:-runs/learning_curves}
+for seed in 0 1 2; do
+  for policy in decision-transformer mlp; do
+    python -m jax_es.train half-cheetah --policy "$policy" --num-generations 30 \
+      --seed "$seed" --runs-dir "$runs" --name "half-cheetah-$policy-seed$seed"
+    python -m jax_es.train hopper --policy "$policy" --num-generations 60 \
+      --seed "$seed" --runs-dir "$runs" --name "hopper-$policy-seed$seed"
+  done
+done
+python -m jax_es.plot "$runs"/* --output results/learning_curves.png

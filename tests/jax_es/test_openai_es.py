@@ -1,0 +1,286 @@
+"""The update against NumPy, against its own past, and as a contract."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.config import ESConfig
+from jax_es.devices import Devices, spread_weighted_sum
+from jax_es.noise import FullNoise, member_key
+from jax_es.openai_es import openai_es
+from tests.jax_es.test_fitness import numpy_weights
+
+pytestmark = pytest.mark.usefixtures("strict_jax")
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "openai_es.json"
+KEY = jax.random.key(11)
+MEAN = {
+    "bias": jnp.array([0.3, -0.2]),
+    "kernel": jnp.array([[0.5, -1.0, 0.25], [2.0, 0.0, -0.75]]),
+}
+
+
+def flat(tree) -> np.ndarray:
+    leaves = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves)
+
+
+def fitness_of(members: np.ndarray) -> np.ndarray:
+    """Not symmetric, not separable; weights ``[…, |θ|]``."""
+    target = np.linspace(-1, 1, members.shape[-1])
+    error = members - target
+    return -(error**2).sum(-1) + 0.5 * np.sin(3 * members.sum(-1)) + 100
+
+
+class NumpyES:
+    """One OpenAI-ES in float64 that shares only ε with ours."""
+
+    def __init__(self, config: ESConfig, mean: np.ndarray) -> None:
+        self.config = config
+        self.mean = mean
+        self.momentum = np.zeros_like(mean)
+        self.second = np.zeros_like(mean)
+        self.generation = 0
+
+    def epsilons(self) -> np.ndarray:
+        generation_key = jax.random.fold_in(KEY, self.generation)
+        sample = jax.jit(
+            lambda i: FullNoise().sample(member_key(generation_key, i), MEAN)
+        )
+        pairs = range(self.config.num_pairs)
+        return np.array([sample(i) for i in pairs], np.float64)
+
+    def step(self) -> np.ndarray:
+        config = self.config
+        epsilons = self.epsilons()
+        plus = fitness_of(self.mean + config.sigma * epsilons)
+        minus = fitness_of(self.mean - config.sigma * epsilons)
+        fitness = np.stack([plus, minus], axis=1)
+        weights = numpy_weights(config.shaping, fitness)
+        g = weights @ epsilons / (2 * config.num_pairs * config.sigma)
+        self.generation += 1
+        if config.optimizer == "momentum":
+            beta = config.momentum
+            self.momentum = beta * self.momentum + (1 - beta) * g
+            direction = self.momentum
+        elif config.optimizer == "adam":
+            self.momentum = 0.9 * self.momentum + 0.1 * g
+            self.second = 0.999 * self.second + 0.001 * g**2
+            first = self.momentum / (1 - 0.9**self.generation)
+            second = self.second / (1 - 0.999**self.generation)
+            direction = first / (np.sqrt(second) + 1e-8)
+        else:
+            direction = g
+        self.gradient = g
+        moved = self.mean + config.learning_rate * direction
+        self.mean = (1 - config.weight_decay) * moved
+        return fitness
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "shaping"),
+    [
+        ("momentum", "pair_rank"),
+        ("momentum", "centered_rank"),
+        ("momentum", "standardize"),
+        ("sgd", "pair_rank"),
+        ("adam", "centered_rank"),
+    ],
+)
+def test_update_equals_numpy(optimizer, shaping):
+    config = ESConfig(
+        num_pairs=10,
+        sigma=0.1,
+        learning_rate=0.02,
+        momentum=0.7,
+        weight_decay=0.05,
+        optimizer=optimizer,
+        shaping=shaping,
+    )
+    es = openai_es(config)
+    reference = NumpyES(config, flat(MEAN))
+    state = es.init(KEY, MEAN)
+    for generation in range(4):
+        before = reference.mean
+        fitness = reference.step()
+        state, info = es.tell(state, fitness)
+        np.testing.assert_allclose(flat(state.mean), reference.mean, atol=3e-6)
+        norm = np.linalg.norm
+        assert info.gradient_norm == pytest.approx(norm(reference.gradient), rel=1e-5)
+        assert info.update_norm == pytest.approx(norm(reference.mean - before), 1e-4)
+        assert info.mean_norm == pytest.approx(norm(reference.mean), rel=1e-5)
+        assert state.generation == generation + 1
+    # The weights moved by far more than the tolerance, or nothing was tested.
+    assert norm(flat(state.mean) - flat(MEAN)) > 0.05
+
+
+def test_momentum_and_decay_by_hand():
+    # One weight, two generations, λ = ½, β = ½, lr = 1: θ ← ½ (θ + m).
+    config = ESConfig(
+        num_pairs=2, sigma=1.0, learning_rate=1.0, momentum=0.5, weight_decay=0.5
+    )
+    es = openai_es(
+        config, weighted_sum=lambda key, weights, mean: {"w": jnp.float32(8)}
+    )
+    state = es.init(KEY, {"w": jnp.float32(3)})
+    fitness = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    # g = 8 / (2 · 2 · 1) = 2; m = 1; θ = ½ (3 + 1) = 2.
+    state, info = es.tell(state, fitness)
+    assert state.mean["w"] == pytest.approx(2)
+    assert info.gradient_norm == pytest.approx(2)
+    assert info.update_norm == pytest.approx(1)
+    # m = ½ · 1 + ½ · 2 = 1.5; θ = ½ (2 + 1.5) = 1.75.
+    state, _ = es.tell(state, fitness)
+    assert state.mean["w"] == pytest.approx(1.75)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "sgd", "adam"])
+def test_a_plateau_only_decays(optimizer):
+    # Adam normalises its input, so that a weight of 1e-8 would become a full step.
+    config = ESConfig(num_pairs=40, optimizer=optimizer, weight_decay=0.25)
+    es = openai_es(config)
+    state, info = es.tell(es.init(KEY, MEAN), jnp.full((40, 2), 3.7))
+    np.testing.assert_allclose(flat(state.mean), 0.75 * flat(MEAN), rtol=1e-6)
+    assert info.gradient_norm == 0
+
+
+def test_larger_fitness_is_better():
+    # Only pair 0 differs, and its first member, θ + σε, won.
+    es = openai_es(ESConfig(num_pairs=3, shaping="centered_rank", weight_decay=0.0))
+    state = es.init(KEY, MEAN)
+    fitness = jnp.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
+    step = flat(es.tell(state, fitness)[0].mean) - flat(MEAN)
+    sample = FullNoise().sample(member_key(es.ask(state).key, 0), MEAN)
+    cosine = step @ flat(sample) / np.linalg.norm(step) / np.linalg.norm(sample)
+    assert cosine == pytest.approx(1, abs=1e-4)
+
+
+def test_generations_and_keys_give_other_members():
+    es = openai_es(ESConfig(num_pairs=2))
+    state = es.init(KEY, MEAN)
+    later = state._replace(generation=state.generation + 1)
+    other = es.init(jax.random.key(12), MEAN)
+    drawn = [flat(es.ask(s).members(es.noise)) for s in (state, later, other, state)]
+    assert (drawn[0] == drawn[3]).all()
+    assert (drawn[0] != drawn[1]).mean() > 0.9
+    assert (drawn[0] != drawn[2]).mean() > 0.9
+
+
+def test_ask_and_tell_are_pure():
+    es = openai_es(ESConfig(num_pairs=4))
+    state = es.init(KEY, MEAN)
+    before = jax.tree.map(np.array, state._replace(key=jax.random.key_data(state.key)))
+    fitness = jnp.arange(8.0).reshape(4, 2) ** 2
+    first = es.tell(state, fitness)
+    es.ask(state).members(es.noise)
+    second = es.tell(state, fitness)
+    after = jax.tree.map(np.array, state._replace(key=jax.random.key_data(state.key)))
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert (one == two).all()
+
+
+def test_state_keeps_shapes_dtypes_and_structure():
+    for optimizer in ("momentum", "sgd", "adam"):
+        es = openai_es(ESConfig(num_pairs=4, optimizer=optimizer))
+        state = es.init(KEY, MEAN)
+        told = jax.eval_shape(es.tell, state, jnp.zeros((4, 2)))[0]
+        assert jax.tree.structure(told) == jax.tree.structure(state)
+        for one, two in zip(jax.tree.leaves(told), jax.tree.leaves(state), strict=True):
+            assert (one.shape, one.dtype) == (two.shape, two.dtype)
+            assert one.weak_type == two.weak_type
+
+
+@pytest.mark.parametrize("num_devices", [None, 4])
+def test_second_tell_compiles_nothing(compilations, num_devices):
+    devices = None if num_devices is None else Devices(jax.devices()[:num_devices])
+    spread = None if devices is None else spread_weighted_sum(FullNoise(), devices)
+    es = openai_es(ESConfig(num_pairs=12), weighted_sum=spread)
+    # As a run does: weights made by a compiled function, returns in NumPy.
+    state = es.init(KEY, jax.tree.map(lambda leaf: leaf + 0, MEAN))
+    fitness = np.arange(24.0).reshape(12, 2) ** 2
+    state, _ = jax.block_until_ready(es.tell(state, fitness))
+    assert compilations
+    compilations.clear()
+    for _ in range(2):
+        state, _ = jax.block_until_ready(es.tell(state, fitness))
+    assert not compilations
+
+
+def test_nonfinite_returns_are_counted_and_harmless():
+    es = openai_es(ESConfig(num_pairs=4))
+    fitness = jnp.array([[jnp.nan, 1.0], [2.0, jnp.inf], [3.0, 0.0], [-jnp.inf, 5.0]])
+    state, info = es.tell(es.init(KEY, MEAN), fitness)
+    assert info.num_nonfinite == 3
+    assert np.isfinite(flat(state.mean)).all()
+
+
+@pytest.mark.parametrize("shape", [(4,), (8,), (2, 4), (5, 2), (4, 2, 1)])
+def test_wrong_fitness_shape_says_what_is_expected(shape):
+    es = openai_es(ESConfig(num_pairs=4))
+    with pytest.raises(ValueError, match=r"\[num_pairs, 2\] = \(4, 2\)") as caught:
+        es.tell(es.init(KEY, MEAN), jnp.zeros(shape))
+    assert str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_pairs", 0),
+        ("num_pairs", 1),
+        ("sigma", 0.0),
+        ("sigma", float("nan")),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("inf")),
+        ("momentum", 1.0),
+        ("weight_decay", -0.01),
+        ("weight_decay", 1.0),
+        ("episodes_per_member", 0),
+    ],
+)
+def test_bad_setting_is_named_with_its_value(field, value):
+    with pytest.raises(ValueError, match=rf"es\.{field}\b") as caught:
+        ESConfig(**{field: value})
+    assert str(value) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> list:
+    """θ after each generation on −‖θ − target‖², rounded to float32."""
+    es = openai_es(config)
+    state = es.init(jax.random.key(0), {"x": jnp.array(mean)})
+    centre = jnp.array(target)
+    path = []
+    for _ in range(generations):
+        members = es.ask(state).members(es.noise)["params"]["x"]
+        fitness = -jnp.sum((members - centre[None, None]) ** 2, axis=-1)
+        state, _ = es.tell(state, fitness)
+        path.append(np.asarray(state.mean["x"]).tolist())
+    return path
+
+
+def write_golden() -> None:
+    """Stores today's numbers: only when a change of the algorithm is intended.
+
+    From the repository root, with the settings of ``tests.conftest`` imported first:
+    ``import tests.conftest, tests.jax_es.test_openai_es as t; t.write_golden()``
+    """
+    config = {"num_pairs": 16, "sigma": 0.1, "learning_rate": 0.2, "weight_decay": 0.01}
+    run = {"generations": 8, "mean": [3.0, -2.0, 0.5], "target": [1.0, 1.0, 1.0]}
+    path = golden_run(ESConfig(**config), **run)
+    record = {"config": config, "run": run, "path": path}
+    GOLDEN.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def test_run_equals_the_golden_one():
+    golden = json.loads(GOLDEN.read_text())
+    path = golden_run(ESConfig(**golden["config"]), **golden["run"])
+    np.testing.assert_allclose(path, golden["path"], rtol=0, atol=1e-6)
+    # It is a run that gets somewhere.
+    target = np.array(golden["run"]["target"])
+    distances = np.linalg.norm(np.array(path) - target, axis=1)
+    assert distances[-1] < 0.7 * distances[0]
