@@ -174,7 +174,6 @@ def spread_weighted_sum(
             part = partial_sum(key, *chunk, mean)
             # Wait here, so that chunks do not queue up behind a stop signal.
             total = jax.block_until_ready(part if total is None else add(total, part))
-        # One copy, not D: the update is computed once, by the same program each time.
-        return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, total)
+        return total
 
     return weighted_sum

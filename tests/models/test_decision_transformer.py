@@ -95,7 +95,7 @@ def test_humanoid_has_the_papers_parameters():
 
 
 def test_initialisation():
-    params = jax.jit(HUMANOID.init)(jax.random.key(0, impl="rbg"))
+    params = jax.jit(HUMANOID.init)(jax.random.key(0, impl="unsafe_rbg"))
     block = params["blocks_1"]
     for name in ("query", "key", "value", "projection", "expand", "contract"):
         np.testing.assert_allclose(block[name]["kernel"].std(), 0.02, rtol=0.03)
