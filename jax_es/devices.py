@@ -122,7 +122,7 @@ class Devices:
         """Places arrays ``[D, …]``, one slice a device."""
         for leaf in jax.tree.leaves(tree):
             # pmap would run a shorter axis on fewer devices without a word.
-            if leaf.shape[0] != self.count:
+            if leaf.shape[:1] != (self.count,):
                 raise ValueError(
                     f"an array {leaf.shape} cannot be spread over {self.count} "
                     "devices; its first axis must be the number of devices."

@@ -1,7 +1,8 @@
 """Plots learning curves: ``python -m jax_es.plot RUN [RUN …] --output curves.png``.
 
 One panel per environment, one line per kind of policy: the median over the runs (the
-seeds), in a band from the lowest to the highest.
+seeds), in a band from the lowest to the highest. The numbers behind it are printed as a
+Markdown table.
 """
 
 import dataclasses
@@ -60,7 +61,8 @@ def _main(argv: list[str]) -> int:
         panels = group(arguments.runs)
         figure = draw(panels, arguments.x, arguments.y)
         save(figure, arguments.output)
-    sys.stdout.write(f"{arguments.output}\n")
+    sys.stdout.write(table(panels) + "\n")
+    sys.stderr.write(f"{arguments.output}\n")
     return 0
 
 
@@ -98,6 +100,36 @@ def band(
     grid = np.linspace(max(v[0] for v in xs), min(v[-1] for v in xs), 200)
     values = np.stack([np.interp(grid, a, b) for a, b in zip(xs, ys, strict=True)])
     return grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
+
+
+def table(panels: Panels) -> str:
+    """Returns a Markdown table: how each line began, ended, and what it took.
+
+    Returns are medians over the runs (lowest to highest in brackets) of the mean
+    evaluation return, at the first and the last generation and at the best one.
+    """
+    rows = [
+        "| environment | policy | seeds | first | last | best | env steps | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for env_id, lines in panels.items():
+        for kind, runs in sorted(lines.items()):
+            cells = [
+                env_id,
+                kind,
+                str(len(runs)),
+                _spread([run[0].evaluation_return_mean for run in runs]),
+                _spread([run[-1].evaluation_return_mean for run in runs]),
+                _spread([run[-1].best_evaluation_return for run in runs]),
+                f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
+                f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{np.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
 def draw(panels: Panels, x: str, y: str) -> Any:

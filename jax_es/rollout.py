@@ -217,9 +217,11 @@ class _Loop:
 
     def _observe(self) -> None:
         """Adds the observations that the policy is about to see to the statistics."""
-        observed = self.is_live & self._observed
-        if observed.any():
-            self._statistics = observe(self._statistics, self._observation[observed])
+        observed = self._observation[self.is_live & self._observed]
+        # One that is not a number would spoil the statistics for the rest of the run.
+        observed = observed[np.isfinite(observed).all(axis=1)]
+        if len(observed):
+            self._statistics = observe(self._statistics, observed)
 
     def _act(self) -> None:
         """Computes the actions of the slots that the current programs hold."""

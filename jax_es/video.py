@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -33,7 +34,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
             f"--video must end in {' or '.join(FORMATS)}, got {file.name}."
         )
     writer = _open(file, _frames_per_second(env))
-    # Without a display MuJoCo needs to be told to render off screen.
+    # Without a display Gymnasium would still choose the renderer that needs one.
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
@@ -44,7 +45,10 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         raise ConfigError(_cannot_render(env.id, error)) from error
     total, done = 0.0, False
     policy.reset()
-    with writer, episode:
+    with warnings.catch_warnings(), writer, episode:
+        # Gymnasium tries a window before it renders off screen, and the encoder is a
+        # process of its own: warnings about either concern nobody.
+        warnings.simplefilter("ignore")
         observation, _ = episode.reset(seed=seed)
         reward = 0.0
         while not done:

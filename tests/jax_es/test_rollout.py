@@ -138,25 +138,33 @@ def make_tasks(episodes=2, num_mean=5, max_steps=None, seed=0):
 
 
 def make_population(policy=None, noise=None, seed=0, sigma=0.25):
-    noise = noise or ProbeNoise()
+    # A noise family may be an empty tuple, which is false.
+    noise = ProbeNoise() if noise is None else noise
     es = openai_es(ESConfig(num_pairs=NUM_PAIRS, sigma=sigma), noise)
     params_key, noise_key = jax.random.split(jax.random.key(seed))
     return es.ask(es.init(noise_key, (policy or ProbePolicy()).init(params_key)))
 
 
-def make_rollout(num_slots, num_devices=1, env=None, policy=None, noise=None):
+def make_rollout(env, num_devices=1, policy=None, noise=None):
     return Rollout(
         policy or ProbePolicy(),
-        noise or ProbeNoise(),
-        env or TargetEnv(num_slots),
+        ProbeNoise() if noise is None else noise,
+        env,
         Devices(jax.local_devices()[:num_devices]),
     )
 
 
 @functools.cache
-def shared_rollout(num_slots, num_devices=1):
-    """A rollout that several tests use: compiling it is most of their time."""
-    return make_rollout(num_slots, num_devices)
+def compiled(num_slots, num_devices):
+    env = TargetEnv(num_slots)
+    return make_rollout(env, num_devices), env
+
+
+def probe(num_slots=6, num_devices=1, **options):
+    """A rollout and its environment; tests share them, for compiling takes seconds."""
+    rollout, env = compiled(num_slots, num_devices)
+    env.__init__(num_slots, **options)
+    return rollout, env
 
 
 @functools.cache
@@ -169,12 +177,11 @@ def expected(with_statistics=True):
 
 @pytest.mark.parametrize(
     ("num_slots", "num_devices"),
-    [(1, 1), (2, 1), (6, 1), (64, 1), (2, 2), (64, 2), (4, 4), (64, 4)],
+    [(1, 1), (2, 1), (6, 1), (64, 1), (8, 2), (4, 4)],
 )
 def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
     tasks = make_tasks()
-    env = TargetEnv(num_slots)
-    rollout = make_rollout(num_slots, num_devices, env)
+    rollout, env = probe(num_slots, num_devices)
     result = rollout.run(make_population(), tasks, make_statistics())
     returns, lengths, _ = expected()
     np.testing.assert_array_equal(result.returns, returns)
@@ -195,18 +202,18 @@ def test_the_probe_would_notice():
     assert not np.array_equal(both["kernel"][:, 0], both["kernel"][:, 1])
 
 
-@pytest.mark.parametrize("num_devices", [1, 2])
-def test_task_order_changes_nothing(num_devices):
+@pytest.mark.parametrize(("num_slots", "num_devices"), [(6, 1), (8, 2)])
+def test_task_order_changes_nothing(num_slots, num_devices):
     # Any order, also one that tears pairs apart: ε is then drawn more often.
     order = np.random.default_rng(1).permutation(len(make_tasks().pair))
     tasks = Tasks(*(field[order] for field in make_tasks()))
-    rollout = shared_rollout(6, num_devices)
+    rollout, _ = probe(num_slots, num_devices)
     result = rollout.run(make_population(), tasks, make_statistics())
     np.testing.assert_array_equal(result.returns, expected()[0][order])
 
 
 def test_a_second_run_owes_nothing_to_the_first():
-    rollout = shared_rollout(6)
+    rollout, _ = probe()
     other = make_population(seed=7)
     rollout.run(other, make_tasks(seed=9), None)
     result = rollout.run(make_population(), make_tasks(), make_statistics())
@@ -217,7 +224,7 @@ def test_a_second_run_owes_nothing_to_the_first():
 
 
 def test_mean_tasks_use_the_mean_whatever_is_around_them():
-    rollout, population = shared_rollout(6), make_population()
+    (rollout, _), population = probe(), make_population()
     tasks = make_tasks(max_steps=9)
     # The same θ with other noise: members differ, θ's episodes do not.
     other = population._replace(key=jax.random.key(99))
@@ -234,20 +241,21 @@ def test_mean_tasks_use_the_mean_whatever_is_around_them():
 
 def test_each_task_is_cut_at_its_own_limit():
     tasks = make_tasks()
-    result = shared_rollout(6).run(make_population(), tasks)
+    result = probe()[0].run(make_population(), tasks)
     natural = [TargetEnv(1).length(seed) for seed in tasks.seed]
     np.testing.assert_array_equal(result.lengths, np.minimum(natural, tasks.max_steps))
     assert (np.array(natural) < tasks.max_steps).any()
     assert (np.array(natural) > tasks.max_steps).any()
 
 
-@pytest.mark.parametrize("num_devices", [1, 2])
-def test_statistics_count_the_observed_episodes_and_no_other(num_devices):
+@pytest.mark.parametrize(("num_slots", "num_devices"), [(6, 1), (8, 2)])
+def test_statistics_count_the_observed_episodes_alone(num_slots, num_devices):
     tasks = make_tasks()
-    result = shared_rollout(6, num_devices).run(
-        make_population(), tasks, make_statistics()
-    )
-    seen = [o for o, chosen in zip(expected()[2], tasks.observed, strict=True) if chosen]
+    rollout, _ = probe(num_slots, num_devices)
+    result = rollout.run(make_population(), tasks, make_statistics())
+    seen = [
+        o for o, chosen in zip(expected()[2], tasks.observed, strict=True) if chosen
+    ]
     seen = np.concatenate(seen).astype(np.float64)
     count, total, squares = result.observations
     assert count == len(seen) == result.lengths[tasks.observed].sum()
@@ -284,8 +292,7 @@ def equal_length_tasks(num_tasks):
     ],
 )
 def test_computed_steps_and_utilization(num_slots, num_devices, num_tasks, computed):
-    env = TargetEnv(num_slots, min_steps=4, max_steps=4)
-    rollout = make_rollout(num_slots, num_devices, env)
+    rollout, _ = probe(num_slots, num_devices, min_steps=4, max_steps=4)
     result = rollout.run(make_population(), equal_length_tasks(num_tasks))
     assert result.env_steps == 4 * num_tasks
     assert result.computed_steps == computed
@@ -296,9 +303,8 @@ def test_packing_keeps_the_right_slots():
     """Slots end one by one, so that every width is visited with live slots in it."""
     lengths = np.random.default_rng(3).permutation(np.arange(2, 10))
     tasks = equal_length_tasks(8)._replace(max_steps=lengths.astype(np.int32))
-    env = TargetEnv(8, min_steps=9, max_steps=9)
     population = make_population()
-    result = make_rollout(8, env=env).run(population, tasks)
+    result = probe(8, min_steps=9)[0].run(population, tasks)
     returns, _, _ = reference(
         population, ProbeNoise(), tasks, None, TargetEnv(1, min_steps=9)
     )
@@ -310,10 +316,10 @@ def test_packing_keeps_the_right_slots():
 @pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "failed", "observation"])
 def test_a_broken_episode_hurts_nobody_else(kind):
     tasks = make_tasks(max_steps=9)
-    healthy = shared_rollout(6).run(make_population(), tasks, make_statistics())
+    healthy = probe()[0].run(make_population(), tasks, make_statistics())
     broken_seeds = {int(tasks.seed[1]): kind, int(tasks.seed[-1]): kind}
     broken = np.isin(tasks.seed, list(broken_seeds))
-    rollout = make_rollout(6, env=TargetEnv(6, broken=broken_seeds))
+    rollout, _ = probe(broken=broken_seeds)
     result = rollout.run(make_population(), tasks, make_statistics())
     np.testing.assert_array_equal(result.returns[~broken], healthy.returns[~broken])
     assert not np.isfinite(result.returns[broken]).any()
@@ -327,8 +333,8 @@ def test_a_broken_episode_hurts_nobody_else(kind):
 def test_nan_observations_stay_out_of_the_statistics():
     tasks = make_tasks(max_steps=9)
     tasks = tasks._replace(observed=np.ones_like(tasks.observed))
-    env = TargetEnv(6, broken={int(tasks.seed[1]): "observation"})
-    result = make_rollout(6, env=env).run(make_population(), tasks)
+    rollout, _ = probe(broken={int(tasks.seed[1]): "observation"})
+    result = rollout.run(make_population(), tasks)
     # Only the one observation that was not a number is missing.
     assert result.observations.count == result.env_steps - 1
     assert np.isfinite(result.observations.sum).all()
@@ -349,13 +355,11 @@ class CountingNoise(ProbeNoise):
         cls.draws += 1
 
 
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(3, 1), (6, 2), (64, 2)])
+@pytest.mark.parametrize(("num_slots", "num_devices"), [(2, 1), (6, 2)])
 def test_the_epsilon_of_a_pair_is_drawn_once(num_slots, num_devices):
     noise = CountingNoise()
-    rollout = make_rollout(num_slots, num_devices, noise=noise)
+    rollout = make_rollout(TargetEnv(num_slots), num_devices, noise=noise)
     population = make_population()
-    result = rollout.run(population, make_tasks(episodes=1))
-    jax.effects_barrier()
     CountingNoise.draws = 0
     # Three episodes of either sign; θ's episodes need none.
     result = rollout.run(population, make_tasks(episodes=3))
@@ -365,7 +369,7 @@ def test_the_epsilon_of_a_pair_is_drawn_once(num_slots, num_devices):
 
 
 def test_only_the_first_run_compiles(compilations):
-    rollout = make_rollout(16, 2)
+    rollout = make_rollout(TargetEnv(16), 2)
     population = make_population()
     rollout.run(population, equal_length_tasks(20))
     assert compilations
@@ -382,7 +386,7 @@ def test_only_the_first_run_compiles(compilations):
 
 
 def test_progress_is_reported_every_step_and_may_end_the_run():
-    rollout, tasks = shared_rollout(6), make_tasks()
+    (rollout, _), tasks = probe(), make_tasks()
     reports = []
     result = rollout.run(
         make_population(), tasks, on_step=lambda *report: reports.append(report)
@@ -405,32 +409,32 @@ def test_progress_is_reported_every_step_and_may_end_the_run():
 
 def test_no_tasks_are_no_work():
     tasks = Tasks(*(field[:0] for field in make_tasks()))
-    result = shared_rollout(6).run(make_population(), tasks)
+    result = probe()[0].run(make_population(), tasks)
     assert result.returns.shape == (0,)
     assert result.env_steps == result.computed_steps == result.slot_utilization == 0
 
 
 def test_time_is_attributed():
-    seconds = shared_rollout(6).run(make_population(), make_tasks()).seconds
+    seconds = probe()[0].run(make_population(), make_tasks()).seconds
     assert set(seconds) == {"policy", "environment", "noise"}
     assert all(value > 0 for value in seconds.values())
 
 
 def test_slots_must_divide_over_the_devices():
     with pytest.raises(ConfigError, match=r"num_slots .* multiple of the 2 .* got 3"):
-        make_rollout(3, num_devices=2)
+        make_rollout(TargetEnv(3), num_devices=2)
 
 
 # Sampling compares sums of rounded numbers, and differs only where two logits agree to
 # the last digit: never here.
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(1, 1), (5, 1), (6, 2)])
+@pytest.mark.parametrize(("num_slots", "num_devices"), [(1, 1), (4, 2)])
 def test_sampled_actions_are_a_function_of_the_task(num_slots, num_devices):
     policy = make_policy(
         MLPConfig(hidden_sizes=(), sample_actions=True), 3, DiscreteActions(3)
     )
     population = make_population(policy, FullNoise(), sigma=0.1)
     env = ChoiceEnv(num_slots)
-    rollout = make_rollout(num_slots, num_devices, env, policy, FullNoise())
+    rollout = make_rollout(env, num_devices, policy, FullNoise())
     tasks = make_tasks(max_steps=9)
     result = rollout.run(population, tasks)
     members = population.members(FullNoise())["params"]
@@ -445,9 +449,7 @@ def test_sampled_actions_are_a_function_of_the_task(num_slots, num_devices):
         total, step, ended = 0.0, 0, False
         while not ended:
             key = jax.random.fold_in(jax.random.key(seed), step)
-            _, action = act(
-                {"params": params}, (), observation, 0.0, step == 0, key
-            )
+            _, action = act({"params": params}, (), observation, 0.0, step == 0, key)
             (observation,), (reward,), (ended,), _, _ = single.step(
                 np.asarray(action)[None]
             )
@@ -473,7 +475,7 @@ def test_physics_agrees_to_rounding(config):
     HalfCheetah, because its reward tells any two trajectories apart.
     """
     results = []
-    for num_slots, num_devices in ((24, 1), (3, 1), (4, 2)):
+    for num_slots, num_devices in ((1, 1), (4, 2)):
         env = make_vector_env("HalfCheetah-v5", num_slots, 1)
         size = env.single_observation_space.shape[0]
         space = env.single_action_space
@@ -481,13 +483,12 @@ def test_physics_agrees_to_rounding(config):
             config, size, BoxActions(tuple(space.low), tuple(space.high))
         )
         population = make_population(policy, FullNoise(), sigma=0.05)
-        rollout = make_rollout(num_slots, num_devices, env, policy, FullNoise())
+        rollout = make_rollout(env, num_devices, policy, FullNoise())
         tasks = make_tasks(episodes=1, num_mean=2, max_steps=15)
         results.append(rollout.run(population, tasks))
         env.close()
-    spread = results[0].returns.std()
-    for other in results[1:]:
-        np.testing.assert_allclose(
-            other.returns, results[0].returns, rtol=0, atol=1e-3 * spread
-        )
-        np.testing.assert_array_equal(other.lengths, 15)
+    alone, together = results
+    np.testing.assert_array_equal(together.lengths, 15)
+    np.testing.assert_allclose(
+        together.returns, alone.returns, rtol=0, atol=1e-3 * alone.returns.std()
+    )

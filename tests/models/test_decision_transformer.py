@@ -95,8 +95,11 @@ def test_humanoid_has_the_papers_parameters():
 
 
 def test_initialisation():
-    params = jax.jit(HUMANOID.init)(jax.random.key(0, impl="unsafe_rbg"))
-    block = params["blocks_1"]
+    shallow = dataclasses.replace(HUMANOID.config, num_layers=1)
+    policy = dataclasses.replace(HUMANOID, config=shallow)
+    # This kind of key compiles faster than the default.
+    params = jax.jit(policy.init)(jax.random.key(0, impl="unsafe_rbg"))
+    block = params["blocks_0"]
     for name in ("query", "key", "value", "projection", "expand", "contract"):
         np.testing.assert_allclose(block[name]["kernel"].std(), 0.02, rtol=0.03)
         assert not block[name]["bias"].any()
@@ -120,8 +123,8 @@ def test_acting_equals_the_parallel_form(random_params):
     observations, rewards = observations_and_rewards()
     _, actions = act(BOX, params, observations, rewards)
     returns_to_go = 7.0 - 0.001 * jnp.cumsum(rewards.at[0].set(0.0))
-    for end in range(1, NUM_STEPS + 1):
-        steps = slice(max(0, end - CONTEXT), end)
+    for end in range(CONTEXT, NUM_STEPS + 1):
+        steps = slice(end - CONTEXT, end)
         outputs = forward(
             BOX,
             params,
@@ -130,8 +133,8 @@ def test_acting_equals_the_parallel_form(random_params):
             actions[steps],
             jnp.arange(NUM_STEPS)[steps],
         )
-        # The first K steps agree all at once, later ones at the window's end.
-        agree = slice(None) if end <= CONTEXT else slice(-1, None)
+        # The first K steps agree all at once, later ones at the window's end only.
+        agree = slice(None) if end == CONTEXT else slice(-1, None)
         np.testing.assert_allclose(
             actions[steps][agree], jnp.tanh(outputs)[agree], rtol=1e-4, atol=1e-5
         )
@@ -265,10 +268,10 @@ def test_every_parameter_influences_the_logits(random_params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if name.endswith("key/bias"):
             # Adds the same to every score of a query, which softmax cancels.
-            assert float(jnp.abs(leaf).max()) < 1e-5
+            assert np.abs(leaf).max() < 1e-5
             key_bias += 1
         else:
-            assert float(jnp.abs(leaf).max()) > 1e-4, name
+            assert np.abs(leaf).max() > 1e-4, name
     assert key_bias == CONFIG.num_layers
 
 

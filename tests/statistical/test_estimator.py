@@ -11,7 +11,7 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.fitness import SHAPINGS
-from jax_es.noise import FullNoise, member_key
+from jax_es.noise import member_key
 from jax_es.openai_es import openai_es
 
 SIGMA = 0.5
@@ -62,15 +62,13 @@ def sample():
         es = openai_es(config)
     state = es.init(jax.random.key(5), {"x": jnp.asarray(THETA, jnp.float32)})
     population = es.ask(state)
-    members = jax.jit(lambda p: p._replace(num_pairs=NUM_PAIRS).members(es.noise))(
-        population
-    )
+    members = jax.jit(lambda: population.members(es.noise))()
     fitness = jax.jit(jax.vmap(jax.vmap(objective)))(members["params"]["x"])
     draw = jax.vmap(
         lambda i: es.noise.sample(member_key(population.key, i), state.mean)
     )
     epsilon = jax.jit(draw)(jnp.arange(NUM_PAIRS))
-    told, info = es.tell(state, fitness)
+    told, _ = es.tell(state, fitness)
     # A plain step of length 1 along g: its difference is g.
     gradient = np.asarray(told.mean["x"], np.float64) - np.float32(THETA)
     return gradient, np.asarray(fitness, np.float64), np.asarray(epsilon, np.float64)
@@ -128,8 +126,7 @@ def learn(shaping: str, optimizer: str, informed: bool) -> np.ndarray:
     )
 
     def generation(state, _):
-        population = es.ask(state)._replace(num_pairs=24)
-        members = population.members(es.noise)["params"]["x"]
+        members = es.ask(state).members(es.noise)["params"]["x"]
         returns = -jnp.sum(scale * (members - optimum) ** 2, axis=-1)
         luck_key = jax.random.fold_in(jax.random.key(99), state.generation)
         # An episode's luck, common to the pair, as common seeds make it.
