@@ -40,8 +40,13 @@ def initial_statistics(observation_size: int) -> ObservationStatistics:
 def observe(
     statistics: ObservationStatistics, observations: np.ndarray
 ) -> ObservationStatistics:
-    """Adds a batch of observations ``[B, O]``."""
+    """Adds a batch of observations ``[B, O]``.
+
+    Rows that hold NaN or ±∞ are left out: one broken episode would otherwise blind
+    every later policy of the run.
+    """
     observations = np.asarray(observations, np.float64)
+    observations = observations[np.isfinite(observations).all(axis=1)]
     return ObservationStatistics(
         statistics.count + len(observations),
         statistics.sum + observations.sum(axis=0),

@@ -14,8 +14,9 @@ from typing import Annotated, NamedTuple
 import jax
 import tyro
 
-from jax_es.checkpoint import Checkpoints
+from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.command_line import (
+    InputError,
     StopSignals,
     input_errors,
     parse_options,
@@ -93,6 +94,8 @@ def _main(argv: list[str]) -> int:
             result = run_training(parts, state, run, progress, signals.check)
         except Stopped as stop:
             return _report_stop(stop, run)
+        except CheckpointError as error:
+            raise InputError(str(error)) from error
     progress.message(_closing(request, result))
     return 0
 

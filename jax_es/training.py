@@ -448,6 +448,12 @@ class _Session:
         writer.write(record)
         self.records.append(record)
         self._progress.generation_done(record)
+        if record.num_nonfinite:
+            self._progress.message(
+                f"generation {record.generation + 1}: {record.num_nonfinite} returns "
+                f"were NaN or infinite ({record.num_failed} failed simulations); they "
+                "rank worst."
+            )
         if (record.generation + 1) % self._parts.config.checkpoint_every == 0:
             self.save(generation.state)
         return generation.state

@@ -1,31 +1,141 @@
 """Who may import whom, read from the source: no room reaches into another's."""
 
 import ast
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+import jax_es
+
+REPOSITORY = Path(__file__).parents[1]
 ROOMS = ("jax_es", "models", "envs")
 
-# What every file of a room may import besides the standard library and its room.
+# Besides the standard library and the room itself.
 ALLOWED = {
     "models": {"jax", "flax", "numpy"},
     "envs": {"numpy", "gymnasium", "mujoco", "ale_py"},
-    "jax_es": {"jax", "optax", "numpy", "orbax"},
+    "jax_es": {"jax", "optax", "numpy"},
 }
-# Packages with one home: only these files know them.
+# What only these files of jax_es know. Rooms are packages like any other: only the
+# composition root, and the presets that fill its configuration in, see them.
 HOMES = {
-    "evosax": {"jax_es/evosax_bridge.py"},
-    "rich": {"jax_es/progress.py"},
-    "tensorboardX": {"jax_es/metrics.py"},
-    "imageio": {"jax_es/video.py"},
-    # Programs with a command line; the first two hold the spaces of environments.
-    "gymnasium": {"jax_es/experiment.py", "jax_es/loading.py", "jax_es/video.py"},
-    "orbax": {"jax_es/checkpoint.py"},
+    "models": {"experiment", "presets"},
+    "envs": {"experiment", "presets"},
+    "gymnasium": {"experiment", "loading", "video"},
+    "orbax": {"checkpoint"},
+    "evosax": {"evosax_bridge"},
+    "tyro": {"command_line", "train", "evaluate", "pretrain", "plot", "benchmark"},
+    "rich": {"progress"},
+    "tensorboardX": {"metrics"},
+    "matplotlib": {"plot", "benchmark"},
+    "imageio": {"video"},
 }
-PROGRAMS = ("train", "evaluate", "pretrain", "plot", "benchmark")
-PLOTTING = {"jax_es/plot.py", "jax_es/benchmark.py"}
-# The composition root, and the file that fills its configurations in.
-ROOT_FILES = {"jax_es/experiment.py", "jax_es/presets.py"}
+# Names by which a file would mention devices, and where they may stand.
+DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}
+DEVICE_FILE = "jax_es/devices.py"
+
+
+def violations(path: str, source: str) -> Iterator[str]:
+    """Yields what a file ``room/…/name.py`` may not import or mention."""
+    room, stem = path.split("/")[0], Path(path).stem
+    for node in ast.walk(ast.parse(source)):
+        where = f"{path}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Import):
+            packages = {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield f"{where} imports relatively"
+                continue
+            packages = {str(node.module).split(".")[0]}
+        else:
+            packages = set()
+        for package in packages - sys.stdlib_module_names - ALLOWED[room] - {room}:
+            if not (room == "jax_es" and stem in HOMES.get(package, ())):
+                yield f"{where} imports {package}"
+        # The package's own names are imported when they are first used.
+        lazy = path == "jax_es/__init__.py"
+        if not lazy and mentioned(node) & {"import_module", "__import__"}:
+            yield f"{where} imports by a name that this test cannot read"
+        if path != DEVICE_FILE:
+            for name in mentioned(node) & DEVICE_NAMES:
+                yield f"{where} mentions {name}"
+
+
+def mentioned(node: ast.AST) -> set[str]:
+    """Returns the identifiers that one node of the syntax tree stands for."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {part for alias in names for part in alias.name.split(".")}
+    return set()
+
+
+def sources() -> list[str]:
+    files = (path for room in ROOMS for path in (REPOSITORY / room).rglob("*.py"))
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in files)
+
+
+@pytest.mark.parametrize("path", sources())
+def test_imports_only_what_its_room_may(path):
+    source = (REPOSITORY / path).read_text()
+    assert list(violations(path, source)) == []
+
+
+def test_every_room_is_read():
+    assert {path.split("/")[0] for path in sources()} == set(ROOMS)
+    assert DEVICE_FILE in sources()
+
+
+def test_public_names_are_found_where_they_are_said_to_be():
+    for name in jax_es.__all__:
+        assert getattr(jax_es, name) is not None
+    assert sorted(jax_es.__all__) == sorted({*jax_es._HOME, "__version__"})
+
+
+def test_importing_the_package_starts_nothing():
+    program = "import jax_es, sys; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert "jax_es" in loaded.stdout.split()
+    assert not {"jax", "flax", "gymnasium", "mujoco"} & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("models/mlp.py", "import optax", "imports optax"),
+        ("models/mlp.py", "from envs.make import make", "imports envs"),
+        ("models/mlp.py", "import jax_es.types", "imports jax_es"),
+        ("envs/make.py", "import jax.numpy as jnp", "imports jax"),
+        ("jax_es/rollout.py", "from models import MLPConfig", "imports models"),
+        ("jax_es/rollout.py", "import numpy, envs.make", "imports envs"),
+        ("jax_es/train.py", "def f():\n  import evosax", ":2 imports evosax"),
+        ("jax_es/openai_es.py", "import tyro", "imports tyro"),
+        ("jax_es/openai_es.py", "import orbax.checkpoint", "imports orbax"),
+        ("jax_es/noise.py", "from tests.probe_envs import E", "imports tests"),
+        ("envs/progress.py", "import rich", "imports rich"),
+        ("jax_es/noise.py", "from .types import PyTree", "imports relatively"),
+        ("jax_es/noise.py", "from . import types", "imports relatively"),
+        ("jax_es/noise.py", "import_module('envs')", "cannot read"),
+        ("jax_es/rollout.py", "f = jax.pmap(g)", "mentions pmap"),
+        ("models/mlp.py", "from jax import shard_map", "mentions shard_map"),
+    ],
+)
+def test_a_breach_is_seen(path, source, complaint):
+    found = list(violations(path, source))
+    assert found
+    assert complaint in found[0]
+
+
+def test_what_is_allowed_passes():
+    source = (
+        "import jax.numpy as jnp\nimport os.path\nfrom jax_es.types import PyTree\n"
+    )
+    assert not list(violations("jax_es/noise.py", source))
+    assert not list(violations("jax_es/evosax_bridge.py", "from evosax import x"))
+    assert not list(violations("jax_es/experiment.py", "import models, envs.make"))
+    assert not list(violations(DEVICE_FILE, "jax.pmap(f); Mesh()"))

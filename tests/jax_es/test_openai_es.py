@@ -36,6 +36,13 @@ def fitness_of(members: np.ndarray) -> np.ndarray:
     return -(error**2).sum(-1) + 0.5 * np.sin(3 * members.sum(-1)) + 100
 
 
+@jax.jit
+def draw_epsilons(generation_key, pairs):
+    """ε of each pair, ``[N, |θ|]``."""
+    draw = jax.vmap(lambda i: FullNoise().sample(member_key(generation_key, i), MEAN))
+    return draw(pairs)
+
+
 class NumpyES:
     """One OpenAI-ES in float64 that shares only ε with ours."""
 
@@ -48,11 +55,8 @@ class NumpyES:
 
     def epsilons(self) -> np.ndarray:
         generation_key = jax.random.fold_in(KEY, self.generation)
-        sample = jax.jit(
-            lambda i: FullNoise().sample(member_key(generation_key, i), MEAN)
-        )
-        pairs = range(self.config.num_pairs)
-        return np.array([sample(i) for i in pairs], np.float64)
+        pairs = jnp.arange(self.config.num_pairs)
+        return np.asarray(draw_epsilons(generation_key, pairs), np.float64)
 
     def step(self) -> np.ndarray:
         config = self.config
@@ -85,9 +89,7 @@ class NumpyES:
     ("optimizer", "shaping"),
     [
         ("momentum", "pair_rank"),
-        ("momentum", "centered_rank"),
-        ("momentum", "standardize"),
-        ("sgd", "pair_rank"),
+        ("sgd", "standardize"),
         ("adam", "centered_rank"),
     ],
 )
@@ -142,10 +144,15 @@ def test_momentum_and_decay_by_hand():
 def test_a_plateau_only_decays(optimizer):
     # Adam normalises its input, so that a weight of 1e-8 would become a full step.
     config = ESConfig(num_pairs=40, optimizer=optimizer, weight_decay=0.25)
-    es = openai_es(config)
+    es = openai_es(config, weighted_sum=sum_of_magnitudes)
     state, info = es.tell(es.init(KEY, MEAN), jnp.full((40, 2), 3.7))
     np.testing.assert_allclose(flat(state.mean), 0.75 * flat(MEAN), rtol=1e-6)
     assert info.gradient_norm == 0
+
+
+def sum_of_magnitudes(key, weights, mean):
+    """Stands for Σ wᵢ εᵢ where only the weights matter; nothing in it cancels."""
+    return jax.tree.map(lambda leaf: jnp.full(leaf.shape, abs(weights).sum()), mean)
 
 
 def test_larger_fitness_is_better():
@@ -171,10 +178,10 @@ def test_generations_and_keys_give_other_members():
 
 
 def test_ask_and_tell_are_pure():
-    es = openai_es(ESConfig(num_pairs=4))
+    es = openai_es(ESConfig(num_pairs=12))
     state = es.init(KEY, MEAN)
     before = jax.tree.map(np.array, state._replace(key=jax.random.key_data(state.key)))
-    fitness = jnp.arange(8.0).reshape(4, 2) ** 2
+    fitness = jnp.arange(24.0).reshape(12, 2) ** 2
     first = es.tell(state, fitness)
     es.ask(state).members(es.noise)
     second = es.tell(state, fitness)
@@ -215,7 +222,7 @@ def test_second_tell_compiles_nothing(compilations, num_devices):
 
 
 def test_nonfinite_returns_are_counted_and_harmless():
-    es = openai_es(ESConfig(num_pairs=4))
+    es = openai_es(ESConfig(num_pairs=4), weighted_sum=sum_of_magnitudes)
     fitness = jnp.array([[jnp.nan, 1.0], [2.0, jnp.inf], [3.0, 0.0], [-jnp.inf, 5.0]])
     state, info = es.tell(es.init(KEY, MEAN), fitness)
     assert info.num_nonfinite == 3
@@ -257,9 +264,10 @@ def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> 
     es = openai_es(config)
     state = es.init(jax.random.key(0), {"x": jnp.array(mean)})
     centre = jnp.array(target)
+    ask = jax.jit(lambda state: es.ask(state).members(es.noise)["params"]["x"])
     path = []
     for _ in range(generations):
-        members = es.ask(state).members(es.noise)["params"]["x"]
+        members = ask(state)
         fitness = -jnp.sum((members - centre[None, None]) ** 2, axis=-1)
         state, _ = es.tell(state, fitness)
         path.append(np.asarray(state.mean["x"]).tolist())

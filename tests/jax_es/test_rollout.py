@@ -23,7 +23,6 @@ from jax_es.rollout import Rollout
 from jax_es.task_queue import IDLE, Tasks
 from models import (
     BoxActions,
-    DecisionTransformerConfig,
     DiscreteActions,
     MLPConfig,
     make_policy,
@@ -68,18 +67,28 @@ class ProbePolicy:
         return {"memory": memory, "steps": steps + 1}, action
 
 
+@jax.jit
+def luck_of(seed):
+    """The policy's random numbers at the timesteps of an episode."""
+
+    def at(step):
+        key = jax.random.fold_in(jax.random.key(seed), step)
+        return jax.random.randint(key, (), -2, 3) / 8
+
+    return jax.vmap(at)(jnp.arange(10))
+
+
 def reference_episode(params, env, seed, max_steps, mean, std):
     """One episode of :class:`ProbePolicy` in NumPy: return, length, observations."""
     (observation,), _ = env.reset(seed=[seed])
     total, seen = 0.0, []
+    lucks = np.asarray(luck_of(seed))
     memory, paid = np.zeros(2), 0.0
     for step in range(max_steps):
         seen.append(observation)
         x = (observation - mean) / std
         memory = memory / 2 + x[:2]
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        luck = int(jax.random.randint(key, (), -2, 3)) / 8
-        inputs = np.concatenate([x, memory, [paid, luck + step]])
+        inputs = np.concatenate([x, memory, [paid, lucks[step] + step]])
         action = inputs @ params["kernel"] + params["bias"]
         (observation,), (reward,), (ended,), _, _ = env.step(action[None])
         total += reward
@@ -425,20 +434,21 @@ def test_slots_must_divide_over_the_devices():
         make_rollout(TargetEnv(3), num_devices=2)
 
 
-# Sampling compares sums of rounded numbers, and differs only where two logits agree to
-# the last digit: never here.
+# Sampling compares rounded numbers, and differs only where two candidates agree to the
+# last digit: never here.
 @pytest.mark.parametrize(("num_slots", "num_devices"), [(1, 1), (4, 2)])
 def test_sampled_actions_are_a_function_of_the_task(num_slots, num_devices):
-    policy = make_policy(
-        MLPConfig(hidden_sizes=(), sample_actions=True), 3, DiscreteActions(3)
-    )
+    config = MLPConfig(hidden_sizes=(), sample_actions=True)
+    policy = make_policy(config, 3, DiscreteActions(3))
     population = make_population(policy, FullNoise(), sigma=0.1)
     env = ChoiceEnv(num_slots)
+    tasks = make_tasks(episodes=1, max_steps=9)
     rollout = make_rollout(env, num_devices, policy, FullNoise())
-    tasks = make_tasks(max_steps=9)
     result = rollout.run(population, tasks)
     members = population.members(FullNoise())["params"]
-    act = jax.jit(policy.apply)
+    greedy = make_policy(MLPConfig(hidden_sizes=()), 3, DiscreteActions(3))
+    act, act_greedily = jax.jit(policy.apply), jax.jit(greedy.apply)
+    num_by_luck = 0
     for i, (pair, sign, seed, _, _) in enumerate(zip(*tasks, strict=True)):
         params = population.mean
         if sign:
@@ -449,41 +459,30 @@ def test_sampled_actions_are_a_function_of_the_task(num_slots, num_devices):
         total, step, ended = 0.0, 0, False
         while not ended:
             key = jax.random.fold_in(jax.random.key(seed), step)
-            _, action = act({"params": params}, (), observation, 0.0, step == 0, key)
-            (observation,), (reward,), (ended,), _, _ = single.step(
-                np.asarray(action)[None]
-            )
+            inputs = {"params": params}, (), observation, 0.0, step == 0, key
+            _, action = act(*inputs)
+            num_by_luck += int(action != act_greedily(*inputs)[1])
+            outcome = single.step(np.asarray(action)[None])
+            (observation,), (reward,), (ended,), _, _ = outcome
             total, step = total + reward, step + 1
         assert result.returns[i] == total
-    # Same seed, same weights, same luck; otherwise these would agree by chance.
-    same = rollout.run(population, tasks._replace(seed=np.full_like(tasks.seed, 5)))
-    assert len(set(same.returns[tasks.sign == 0])) == 1
-    assert len(set(same.returns)) > 1
+    assert num_by_luck > 0.2 * result.env_steps
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        MLPConfig(hidden_sizes=(16,)),
-        DecisionTransformerConfig(context_length=3, width=8, num_layers=1),
-    ],
-    ids=["mlp", "decision-transformer"],
-)
-def test_physics_agrees_to_rounding(config):
+def test_physics_agrees_to_rounding():
     """Programs of other widths add in another order, and physics amplifies that.
 
     HalfCheetah, because its reward tells any two trajectories apart.
     """
+    config = MLPConfig(hidden_sizes=(16,))
     results = []
-    for num_slots, num_devices in ((1, 1), (4, 2)):
+    for num_slots in (1, 2):
         env = make_vector_env("HalfCheetah-v5", num_slots, 1)
-        size = env.single_observation_space.shape[0]
         space = env.single_action_space
-        policy = make_policy(
-            config, size, BoxActions(tuple(space.low), tuple(space.high))
-        )
+        actions = BoxActions(tuple(space.low), tuple(space.high))
+        policy = make_policy(config, env.single_observation_space.shape[0], actions)
         population = make_population(policy, FullNoise(), sigma=0.05)
-        rollout = make_rollout(env, num_devices, policy, FullNoise())
+        rollout = make_rollout(env, 1, policy, FullNoise())
         tasks = make_tasks(episodes=1, num_mean=2, max_steps=15)
         results.append(rollout.run(population, tasks))
         env.close()

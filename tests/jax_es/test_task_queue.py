@@ -1,5 +1,7 @@
 """Every task goes out once, in order, and a pair's tasks go to one device."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,8 @@ def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
             taken[device].append(task)
         num_taken = sum(map(len, taken.values()))
         assert queue.is_empty() == (num_taken == len(pair))
-    assert sorted(sum(taken.values(), [])) == list(range(len(pair)))
+    everything = itertools.chain.from_iterable(taken.values())
+    assert sorted(everything) == list(range(len(pair)))
     homes = {}
     for device, tasks in taken.items():
         assert tasks == sorted(tasks)

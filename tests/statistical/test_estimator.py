@@ -4,6 +4,8 @@ Fixed seeds, so a test passes or fails for good; the tolerances are the sampling
 errors that were measured in the same sample, not numbers tried out.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,15 +104,19 @@ def test_antithetic_pairs_cancel_even_parts(sample):
 @pytest.mark.parametrize("shaping", list(SHAPINGS))
 def test_shaped_gradient_points_uphill(shaping, sample):
     _, fitness, epsilon = sample
-    weights = np.asarray(SHAPINGS[shaping](jnp.asarray(fitness, jnp.float32)))
+    weights = np.asarray(jax.jit(SHAPINGS[shaping])(np.float32(fitness)))
     direction = weights @ epsilon
     expected = smoothed_gradient(THETA, SIGMA)
     cosine = direction @ expected / np.linalg.norm(direction) / np.linalg.norm(expected)
     assert cosine > 0.9
 
 
-def learn(shaping: str, optimizer: str, informed: bool) -> np.ndarray:
-    """Distances to the optimum before and after 150 generations of noisy returns."""
+@functools.cache
+def learner(shaping: str, optimizer: str):
+    """Returns ``informed → distances to the optimum`` before and after a run.
+
+    150 generations of noisy returns; uninformed, a pair gets another pair's.
+    """
     optimum = jnp.linspace(-1.0, 1.0, 12)
     scale = jnp.logspace(0.0, 1.0, 12)
     es = openai_es(
@@ -125,32 +131,34 @@ def learn(shaping: str, optimizer: str, informed: bool) -> np.ndarray:
         )
     )
 
-    def generation(state, _):
-        members = es.ask(state).members(es.noise)["params"]["x"]
-        returns = -jnp.sum(scale * (members - optimum) ** 2, axis=-1)
-        luck_key = jax.random.fold_in(jax.random.key(99), state.generation)
-        # An episode's luck, common to the pair, as common seeds make it.
-        returns += jax.random.normal(luck_key, (24, 1))
-        # Uninformed: every pair gets another pair's returns.
-        fitness = returns if informed else jax.random.permutation(luck_key, returns)
-        return es.tell(state, fitness)[0], None
+    @jax.jit
+    def learn(informed):
+        def generation(state, _):
+            members = es.ask(state).members(es.noise)["params"]["x"]
+            returns = -jnp.sum(scale * (members - optimum) ** 2, axis=-1)
+            luck_key = jax.random.fold_in(jax.random.key(99), state.generation)
+            # An episode's luck, common to the pair, as common seeds make it.
+            returns += jax.random.normal(luck_key, (24, 1))
+            fitness = jnp.where(informed, returns, jnp.roll(returns, 7, axis=0))
+            return es.tell(state, fitness)[0], None
 
-    state = es.init(jax.random.key(1), {"x": jnp.zeros(12)})
-    last, _ = jax.jit(lambda s: jax.lax.scan(generation, s, length=150))(state)
-    ends = np.stack([state.mean["x"], last.mean["x"]])
-    return np.linalg.norm(ends - optimum, axis=1)
+        state = es.init(jax.random.key(1), {"x": jnp.zeros(12)})
+        last, _ = jax.lax.scan(generation, state, length=150)
+        ends = jnp.stack([state.mean["x"], last.mean["x"]])
+        return jnp.linalg.norm(ends - optimum, axis=1)
+
+    return learn
 
 
 @pytest.mark.parametrize(
-    ("shaping", "optimizer"),
-    [("pair_rank", "momentum"), ("standardize", "sgd"), ("centered_rank", "adam")],
+    ("shaping", "optimizer"), [("pair_rank", "momentum"), ("centered_rank", "adam")]
 )
 def test_learns_the_optimum_of_a_probe(shaping, optimizer):
-    before, after = learn(shaping, optimizer, informed=True)
+    before, after = learner(shaping, optimizer)(True)
     assert after < 0.15 * before
 
 
 def test_returns_of_other_members_teach_nothing():
     # The gate of the test above: without information θ does not get there.
-    before, after = learn("pair_rank", "momentum", informed=False)
+    before, after = learner("pair_rank", "momentum")(False)
     assert after > 0.9 * before
