@@ -5,6 +5,7 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 """
 
 import dataclasses
+import typing
 from typing import Literal
 
 from jax_es.fitness import Shaping
@@ -77,6 +78,13 @@ class ESConfig:
             0 <= self.weight_decay < 1,
             f"es.weight_decay must be in [0, 1), got {self.weight_decay}.",
         )
+        choices = typing.get_type_hints(ESConfig)
+        for name in ("optimizer", "shaping", "perturbation", "common_seeds"):
+            known, value = typing.get_args(choices[name]), getattr(self, name)
+            require(
+                value in known,
+                f"es.{name} must be one of {', '.join(known)}, got {value!r}.",
+            )
         require(
             self.episodes_per_member >= 1,
             f"es.episodes_per_member must be at least 1, got "

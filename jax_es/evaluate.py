@@ -12,10 +12,11 @@ import tyro
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.loading import TrainedMean, load_mean, load_policy
+from jax_es.loading import TrainedMean, check_fits, load_mean, load_policy
 from jax_es.rollout import RolloutResult
+from jax_es.run_directory import find_run
 from jax_es.training import Parts, build, evaluate_mean, evaluation_tasks
-from jax_es.video import record_video
+from jax_es.video import check_format, record_video
 
 SEED_STREAM = 2**20
 """Stands where training has the generation: evaluation meets episodes of its own."""
@@ -45,6 +46,8 @@ class Arguments:
             self.episodes >= 1, f"--episodes must be at least 1, got {self.episodes}."
         )
         require(self.seed >= 0, f"--seed must be at least 0, got {self.seed}.")
+        if self.video is not None:
+            check_format(self.video)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,10 +58,12 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, prog="python -m jax_es.evaluate")
-        trained = load_mean(arguments.run, arguments.checkpoint)
-        configure_cpu_devices(trained.config.rollout.num_devices)
+        # First, because reading a checkpoint starts JAX.
+        configure_cpu_devices(find_run(arguments.run).config().rollout.num_devices)
         use_compilation_cache()
+        trained = load_mean(arguments.run, arguments.checkpoint)
         parts = build(_for_evaluation(trained, arguments.episodes))
+        check_fits(trained, parts.policy)
     result = evaluate(parts, trained, arguments.episodes, arguments.seed)
     report = {
         "run": str(arguments.run),

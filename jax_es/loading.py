@@ -173,7 +173,33 @@ def load_policy(
     trained = load_mean(run, checkpoint)
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
+    check_fits(trained, policy)
     return LoadedPolicy(policy, trained, seed)
+
+
+def check_fits(trained: TrainedMean, policy: Policy) -> None:
+    """Checks that the weights are those of the run's own network.
+
+    Raises:
+        CheckpointError: if not: the checkpoint was copied from another run.
+    """
+    here = _shapes(jax.eval_shape(policy.init, jax.random.key(0)))
+    saved = _shapes(trained.mean)
+    for name in here | saved:
+        if here.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"the checkpoint is of another network than the run's config.json: "
+                f"{name} has shape {saved.get(name, 'none')} in the checkpoint and "
+                f"{here.get(name, 'none')} in the network; choose another --checkpoint."
+            )
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
+        for path, leaf in leaves
+    }
 
 
 def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:

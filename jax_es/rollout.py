@@ -196,7 +196,8 @@ class _Loop:
             )
         self._observation = observation
         live = self.is_live
-        self._return[live] += reward[live]
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN
+            self._return[live] += reward[live]
         self._length[live] += 1
         self._reward[:] = reward
         ended = live & (terminated | truncated | (self._length >= self._limit))
@@ -217,11 +218,9 @@ class _Loop:
 
     def _observe(self) -> None:
         """Adds the observations that the policy is about to see to the statistics."""
-        observed = self._observation[self.is_live & self._observed]
-        # One that is not a number would spoil the statistics for the rest of the run.
-        observed = observed[np.isfinite(observed).all(axis=1)]
-        if len(observed):
-            self._statistics = observe(self._statistics, observed)
+        observed = self.is_live & self._observed
+        if observed.any():
+            self._statistics = observe(self._statistics, self._observation[observed])
 
     def _act(self) -> None:
         """Computes the actions of the slots that the current programs hold."""

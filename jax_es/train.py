@@ -111,6 +111,12 @@ def parse(argv: list[str]) -> Request:
     kind = _take_option(rest, "--policy")
     if preset_name is None and "--resume" in rest:
         default, preset_name = _stored(rest), "resumed"
+        stored_kind = policy_kind(default.policy)
+        require(
+            kind in (None, stored_kind),
+            f"--resume would change the policy: it was {stored_kind}, now {kind}. "
+            "Leave --policy out, or start a new run with another --name.",
+        )
     else:
         preset_name = preset_name or DEFAULT_PRESET
         default = preset(preset_name, kind)
@@ -146,7 +152,7 @@ def _take_option(arguments: list[str], option: str) -> str | None:
         if argument == option:
             require(
                 index + 1 < len(arguments),
-                f"{option} needs a value; one of {', '.join(POLICY_KINDS)}.",
+                f"{option} needs a value (--help lists all options)",
             )
             del arguments[index]
             return arguments.pop(index)

@@ -272,13 +272,14 @@ def split(result: RolloutResult, at: int) -> tuple[RolloutResult, RolloutResult]
 def fitness(returns: np.ndarray, config: TrainConfig) -> np.ndarray:
     """Averages each member's episodes: flat ``[2N · episodes]`` to ``[N, 2]``."""
     shape = config.es.num_pairs, config.es.episodes_per_member, 2
-    return returns.reshape(shape).mean(axis=1)
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
+        return returns.reshape(shape).mean(axis=1)
 
 
 def score(returns: np.ndarray) -> float:
     """Returns the mean return; one that is not finite is below every other."""
-    mean = float(np.mean(returns))
-    return mean if math.isfinite(mean) else -math.inf
+    finite = np.isfinite(returns).all()
+    return float(np.mean(returns)) if finite else -math.inf
 
 
 def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
@@ -476,9 +477,10 @@ class _Session:
             used_statistics(config, state),
             self._on_step,
         )
-        if score(result.returns) > state.best_evaluation_return:
-            self._save_best(state, score(result.returns))
-        return float(np.mean(result.returns))
+        final = score(result.returns)
+        if final > state.best_evaluation_return:
+            self._save_best(state, final)
+        return final
 
     def save(self, state: TrainState) -> None:
         """Saves ``state`` unless its generation is saved already."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig
+from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.loading import LoadedPolicy
 
 FORMATS = (".mp4", ".gif")
@@ -29,11 +29,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.
     """
-    if file.suffix not in FORMATS:
-        raise ConfigError(
-            f"--video must end in {' or '.join(FORMATS)}, got {file.name}."
-        )
-    writer = _open(file, _frames_per_second(env))
+    check_format(file)
     # Without a display Gymnasium would still choose the renderer that needs one.
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -45,19 +41,31 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         raise ConfigError(_cannot_render(env.id, error)) from error
     total, done = 0.0, False
     policy.reset()
-    with warnings.catch_warnings(), writer, episode:
+    with warnings.catch_warnings(), episode:
         # Gymnasium tries a window before it renders off screen, and the encoder is a
         # process of its own: warnings about either concern nobody.
         warnings.simplefilter("ignore")
         observation, _ = episode.reset(seed=seed)
         reward = 0.0
-        while not done:
-            writer.append_data(_frame(episode, env.id))
-            action = policy(observation, reward)
-            observation, reward, terminated, truncated, _ = episode.step(action)
-            total += float(reward)
-            done = terminated or truncated
+        # The file is opened once there is something to write.
+        frame = _frame(episode, env.id)
+        with _open(file, episode.metadata.get("render_fps", 30)) as writer:
+            while not done:
+                writer.append_data(frame)
+                action = policy(observation, reward)
+                observation, reward, terminated, truncated, _ = episode.step(action)
+                frame = _frame(episode, env.id)
+                total += float(reward)
+                done = terminated or truncated
     return total
+
+
+def check_format(file: Path) -> None:
+    """Raises ``ConfigError`` unless ``file`` can be encoded, by its name."""
+    require(
+        file.suffix in FORMATS,
+        f"--video must end in {' or '.join(FORMATS)}, got {file.name}.",
+    )
 
 
 def _open(file: Path, frames_per_second: float):
@@ -83,10 +91,6 @@ def _open(file: Path, frames_per_second: float):
             f"{file} cannot be written ({str(error).splitlines()[0]}); "
             "pip install 'jax-es[video]' for the encoder, or choose another --video."
         ) from error
-
-
-def _frames_per_second(env: EnvConfig) -> float:
-    return gymnasium.spec(env.id).make().metadata.get("render_fps", 30)
 
 
 def _frame(episode: gymnasium.Env, env_id: str) -> np.ndarray:

@@ -1,0 +1,215 @@
+"""Configurations are checked when built, and survive JSON; presets are usable data."""
+
+import dataclasses
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.experiment import (
+    POLICY_KINDS,
+    TrainConfig,
+    action_spec,
+    differences,
+    from_dict,
+    make_policy,
+    num_slots,
+    to_dict,
+)
+from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from models import BoxActions, DecisionTransformerConfig, DiscreteActions, MLPConfig
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "values"),
+    [
+        (ESConfig, "num_pairs", [0, -3, 1]),  # one pair has no rank
+        (ESConfig, "sigma", [0.0, -0.1, float("nan"), float("inf")]),
+        (ESConfig, "learning_rate", [0.0, -1.0, float("nan"), float("inf")]),
+        (ESConfig, "momentum", [1.0, -0.1, float("nan")]),
+        (ESConfig, "weight_decay", [1.0, -0.1, float("nan")]),
+        (ESConfig, "episodes_per_member", [0]),
+        (EnvConfig, "max_episode_steps", [0]),
+        (RolloutConfig, "num_slots", [0]),
+        (RolloutConfig, "num_threads", [0]),
+        (RolloutConfig, "num_devices", [0]),
+        (RolloutConfig, "statistics_fraction", [0.0, 1.1, float("nan")]),
+        (RolloutConfig, "step_cap_factor", [0.5, float("nan")]),
+        (EvaluationConfig, "num_episodes", [0]),
+        (TrainConfig, "num_generations", [0]),
+        (TrainConfig, "seed", [-1, 2**31]),
+        (TrainConfig, "checkpoint_every", [0]),
+    ],
+)
+def test_an_impossible_value_names_field_value_and_bound(kind, field, values):
+    for value in values:
+        with pytest.raises(ConfigError) as caught:
+            kind(**{field: value})
+        (line,) = str(caught.value).splitlines()
+        assert field in line
+        assert f"got {value}" in line
+
+
+def test_one_pair_is_enough_where_returns_are_ranked():
+    assert ESConfig(num_pairs=1, shaping="centered_rank").num_pairs == 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_survives_json(name):
+    for kind in (None, *POLICY_KINDS):
+        config = preset(name, kind)
+        restored = from_dict(json.loads(json.dumps(to_dict(config))))
+        assert restored == config
+        assert type(restored.policy) is type(config.policy)
+        assert kind is None or type(config.policy) is POLICY_KINDS[kind]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_fits_its_environment(name):
+    config = preset(name)
+    spec = gymnasium.spec(config.env.id)
+    limit = config.env.max_episode_steps or spec.max_episode_steps
+    assert limit <= spec.max_episode_steps
+    env = gymnasium.make(config.env.id)
+    for kind in (None, *POLICY_KINDS):
+        policy_config = preset(name, kind).policy
+        # Steps past the table's end would share a row, and look alike.
+        assert getattr(policy_config, "max_timestep", limit) >= limit
+        policy = make_policy(policy_config, env.observation_space, env.action_space)
+        assert policy.actions.num_outputs == env.action_space.shape[0]
+    env.close()
+
+
+def test_every_mujoco_task_has_a_preset():
+    tasks = {preset(name).env.id.removesuffix("-v5") for name in PRESETS}
+    assert tasks == {
+        *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "Walker2d"),
+        *("InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher", "Swimmer"),
+    }
+    assert DEFAULT_PRESET == "quickstart"
+    assert isinstance(preset("quickstart").policy, DecisionTransformerConfig)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_pairs"),
+    [("humanoid-mlp", 5_000), ("humanoid-dt", 20_000), ("humanoid-dt-half", 10_000)],
+)
+def test_the_humanoid_presets_are_the_papers(name, num_pairs):
+    config = preset(name)
+    assert config.env == EnvConfig("Humanoid-v5")
+    assert config.es == ESConfig(
+        num_pairs=num_pairs,
+        sigma=0.02,
+        learning_rate=0.05,
+        momentum=0.9,
+        weight_decay=0.005,
+        optimizer="momentum",
+        shaping="pair_rank",
+        perturbation="full",
+        episodes_per_member=1,
+    )
+    assert config.evaluation.num_episodes == 10
+    assert config.num_generations == 200
+    assert config.rollout.observation_statistics
+    assert config.rollout.statistics_fraction == 0.01
+    assert config.rollout.step_cap_factor == 2.0
+    if name == "humanoid-mlp":
+        assert config.policy == MLPConfig(hidden_sizes=(256, 256))
+    else:
+        assert config.policy == DecisionTransformerConfig(
+            context_length=20,
+            width=128,
+            num_layers=3,
+            num_heads=1,
+            activation="relu",
+            target_return=7000.0,
+            reward_scale=1 / 1000,
+            max_timestep=1000,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "message"),
+    [
+        ("humanoid-td", None, "did you mean humanoid-dt"),
+        ("hoper", None, "did you mean hopper"),
+        ("zzz", None, "preset 'zzz' is unknown; Known: quickstart"),
+        ("hopper", "mpl", "did you mean mlp"),
+    ],
+)
+def test_unknown_names_are_answered_with_close_ones(name, policy, message):
+    with pytest.raises(ConfigError, match=message):
+        preset(name, policy)
+
+
+def test_a_configuration_of_another_version_says_so():
+    values = to_dict(preset("hopper"))
+    with pytest.raises(ConfigError, match="ESConfig has no field rank"):
+        from_dict({**values, "es": {**values["es"], "rank": 1}})
+    with pytest.raises(ConfigError, match=r"policy kind must be one of .* got 'cnn'"):
+        from_dict({**values, "policy": {**values["policy"], "kind": "cnn"}})
+
+
+def test_differences_name_fields_and_both_values():
+    stored = preset("hopper")
+    given = dataclasses.replace(
+        stored, seed=5, es=dataclasses.replace(stored.es, sigma=0.5)
+    )
+    assert differences(stored, stored) == {}
+    assert differences(stored, given) == {
+        "es.sigma": (stored.es.sigma, 0.5),
+        "seed": (0, 5),
+    }
+    other = differences(stored, preset("hopper", "mlp"))
+    assert other["policy.kind"] == ("decision-transformer", "mlp")
+    assert other["policy.hidden_sizes"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("slots", "tasks", "devices", "expected"),
+    [(128, 1000, 2, 128), (128, 50, 4, 52), (5, 1000, 2, 6), (1, 1, 4, 4)],
+)
+def test_slots_are_no_more_than_tasks_and_divide(slots, tasks, devices, expected):
+    assert num_slots(RolloutConfig(num_slots=slots), tasks, devices) == expected
+
+
+def box(shape, dtype=np.float32):
+    return gymnasium.spaces.Box(-2, 3, shape, dtype)
+
+
+def test_action_spaces_are_translated():
+    assert action_spec(box((2,))) == BoxActions((-2, -2), (3, 3))
+    assert action_spec(gymnasium.spaces.Discrete(5, start=-1)) == DiscreteActions(5, -1)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [box((2, 2)), box((2,), np.int32), gymnasium.spaces.MultiBinary(3)],
+    ids=str,
+)
+def test_other_action_spaces_are_refused(space):
+    with pytest.raises(ConfigError, match="neither a vector of real numbers nor"):
+        action_spec(space)
+
+
+@pytest.mark.parametrize(
+    "space", [box((84, 84)), box(()), gymnasium.spaces.Discrete(3)], ids=str
+)
+def test_observations_must_be_vectors(space):
+    with pytest.raises(ConfigError, match="policy mlp takes observation vectors"):
+        make_policy(MLPConfig(), space, box((2,)))
+
+
+def test_infinite_bounds_need_unscaled_actions():
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    with pytest.raises(ValueError, match="infinite bounds"):
+        make_policy(MLPConfig(), box((3,)), space)
+    make_policy(MLPConfig(action_scale="none"), box((3,)), space)
