@@ -333,7 +333,7 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
     """Returns the state to go on from: the run's last checkpoint, or the beginning.
 
     Raises:
-        ConfigError: if there is nothing left to do.
+        ConfigError: if more generations are finished than are asked for.
         CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
     """
     state = initial_state(parts)
@@ -341,9 +341,10 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
     if resume and checkpoints.steps():
         state = place(parts, checkpoints.restore_latest(state).state)
     finished = int(state.es.generation)
+    # As many are not too few: the run may have been killed in its final evaluation.
     require(
-        finished < parts.config.num_generations,
-        f"num_generations must be above {finished}, the generations that {run.path} "
+        finished <= parts.config.num_generations,
+        f"num_generations must be at least {finished}, the generations that {run.path} "
         f"has finished, got {parts.config.num_generations}.",
     )
     return state

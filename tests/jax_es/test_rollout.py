@@ -378,13 +378,13 @@ def test_the_epsilon_of_a_pair_is_drawn_once(num_slots, num_devices):
 
 
 def test_only_the_first_run_compiles(compilations):
-    rollout = make_rollout(TargetEnv(16), 2)
+    rollout = make_rollout(TargetEnv(8), 2)
     population = make_population()
-    rollout.run(population, equal_length_tasks(20))
+    rollout.run(population, equal_length_tasks(8))
     assert compilations
     compilations.clear()
     # Another mean and key, and numbers of tasks that visit each width.
-    for num_tasks in (16, 1, 3, 7, 12, 33):
+    for num_tasks in (8, 1, 3, 5, 12, 33):
         later = population._replace(
             mean=jax.tree.map(lambda leaf: leaf + 1, population.mean),
             key=jax.random.fold_in(population.key, num_tasks),
