@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import tyro
 
-from jax_es.training import Stopped
-
 USAGE_ERROR = 2
 
 T = TypeVar("T")
@@ -74,6 +72,14 @@ def input_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+class Stopped(Exception):
+    """A signal asked the run to stop."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by signal {signum}")
+        self.signum = signum
 
 
 class StopSignals:

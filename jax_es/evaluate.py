@@ -12,10 +12,10 @@ import tyro
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
+from jax_es.generation import Parts, build, evaluate_mean, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean, load_policy
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import find_run
-from jax_es.training import Parts, build, evaluate_mean, evaluation_tasks
 from jax_es.video import check_format, record_video
 
 SEED_STREAM = 2**20

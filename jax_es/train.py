@@ -17,6 +17,7 @@ import tyro
 from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.command_line import (
     InputError,
+    Stopped,
     StopSignals,
     input_errors,
     parse_options,
@@ -25,19 +26,12 @@ from jax_es.command_line import (
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.generation import Parts, TrainState, build
 from jax_es.metrics import METRICS_FILE
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from jax_es.progress import Progress
 from jax_es.run_directory import RunDirectory, find_run, runs_in
-from jax_es.training import (
-    Parts,
-    Stopped,
-    TrainingResult,
-    TrainState,
-    build,
-    run_training,
-    starting_state,
-)
+from jax_es.training import TrainingResult, run_training, starting_state
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
 

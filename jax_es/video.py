@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -68,7 +69,7 @@ def check_format(file: Path) -> None:
     )
 
 
-def _open(file: Path, frames_per_second: float):
+def _open(file: Path, frames_per_second: float) -> Any:
     """Opens an encoder.
 
     Raises:

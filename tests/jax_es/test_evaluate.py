@@ -20,11 +20,12 @@ from jax_es.config import (
 )
 from jax_es.evaluate import SEED_STREAM, evaluate, main, summary
 from jax_es.experiment import TrainConfig
+from jax_es.generation import build, evaluation_tasks
 from jax_es.loading import load_mean, load_policy
 from jax_es.metrics import read_metrics
 from jax_es.normalization import initial_statistics
 from jax_es.rollout import RolloutResult
-from jax_es.training import build, evaluation_tasks, train_run
+from jax_es.training import train_run
 from jax_es.video import record_video
 from models import DecisionTransformerConfig, MLPConfig
 

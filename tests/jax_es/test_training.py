@@ -14,6 +14,7 @@ import pytest
 from envs.make import make as make_vector_env
 from jax_es import experiment
 from jax_es.checkpoint import Checkpoints
+from jax_es.command_line import Stopped
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -23,6 +24,18 @@ from jax_es.config import (
 )
 from jax_es.devices import Devices, spread_weighted_sum
 from jax_es.experiment import TrainConfig
+from jax_es.generation import (
+    Parts,
+    evaluate_mean,
+    evaluation_tasks,
+    fitness,
+    initial_state,
+    next_step_cap,
+    population_tasks,
+    run_generation,
+    score,
+    split,
+)
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.noise import FullNoise
 from jax_es.normalization import initial_statistics
@@ -32,19 +45,8 @@ from jax_es.rollout import Rollout, RolloutResult
 from jax_es.run_directory import RunDirectory
 from jax_es.task_queue import IDLE
 from jax_es.training import (
-    Parts,
-    Stopped,
-    evaluate_mean,
-    evaluation_tasks,
-    fitness,
     generation_record,
-    initial_state,
-    next_step_cap,
-    population_tasks,
-    run_generation,
     run_training,
-    score,
-    split,
     starting_state,
 )
 from models import DecisionTransformerConfig, MLPConfig

@@ -1,0 +1,288 @@
+"""One generation: evaluate θ and its population, update θ.
+
+Everything that a generation depends on is in :class:`TrainState`, and the same state
+leads to the same next one, so a run that is cut off anywhere can repeat a generation.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jax_es.devices import Devices, spread_weighted_sum
+from jax_es.experiment import (
+    TrainConfig,
+    make_devices,
+    make_env,
+    make_noise,
+    make_policy,
+    num_slots,
+)
+from jax_es.normalization import ObservationStatistics, initial_statistics, merge
+from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
+from jax_es.rollout import Rollout, RolloutResult
+from jax_es.task_queue import IDLE, Tasks
+from jax_es.types import Policy, PyTree, VectorEnv
+
+
+class TrainState(NamedTuple):
+    """Everything that the next generation depends on; what a checkpoint holds.
+
+    Attributes:
+        es: mean, optimizer state, generation and key.
+        observation_statistics: sums over the observations seen so far.
+        step_cap: environment steps after which the next generation cuts an episode.
+        total_env_steps: environment steps taken so far, evaluation included.
+        best_evaluation_return: the highest mean evaluation return so far.
+    """
+
+    es: ESState
+    observation_statistics: ObservationStatistics
+    step_cap: int
+    total_env_steps: int
+    best_evaluation_return: float
+
+
+class Parts(NamedTuple):
+    """The running parts that a configuration describes."""
+
+    config: TrainConfig
+    devices: Devices
+    env: VectorEnv
+    policy: Policy
+    rollout: Rollout
+    es: OpenAIES
+
+
+def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Parts:
+    """Builds the parts of a training run.
+
+    Args:
+        config: the run.
+        on_call: called now and then during the update, to notice a stop signal.
+
+    Raises:
+        ConfigError: (a ``ValueError``) if the parts do not fit together.
+    """
+    devices = make_devices(config.rollout)
+    num_tasks = (
+        2 * config.es.num_pairs * config.es.episodes_per_member
+        + config.evaluation.num_episodes
+    )
+    env = make_env(
+        config.env,
+        num_slots(config.rollout, num_tasks, devices.count),
+        config.rollout.num_threads,
+    )
+    policy = make_policy(
+        config.policy, env.single_observation_space, env.single_action_space
+    )
+    noise = make_noise(config.es)
+    es = openai_es(config.es, noise, spread_weighted_sum(noise, devices, on_call))
+    return Parts(config, devices, env, policy, Rollout(policy, noise, env, devices), es)
+
+
+def initial_state(parts: Parts) -> TrainState:
+    """Returns the state before the first generation; the seed decides it."""
+    # The implementation is pinned: another one would change every number of a run.
+    init_key, noise_key = jax.random.split(
+        jax.random.key(parts.config.seed, impl="threefry2x32")
+    )
+    state = TrainState(
+        es=parts.es.init(noise_key, jax.jit(parts.policy.init)(init_key)),
+        observation_statistics=initial_statistics(
+            parts.env.single_observation_space.shape[0]
+        ),
+        step_cap=parts.env.max_episode_steps,
+        total_env_steps=0,
+        best_evaluation_return=-math.inf,
+    )
+    return place(parts, state)
+
+
+def place(parts: Parts, state: TrainState) -> TrainState:
+    """Puts the state where later generations have it, so that none compiles anew."""
+    return state._replace(es=parts.devices.share(state.es))
+
+
+class Generation(NamedTuple):
+    """The outcome of one generation.
+
+    Attributes:
+        state: what the next generation starts from.
+        evaluation: episodes of this generation's mean, before the update.
+        population: episodes of the members.
+        info: what ``tell`` reports.
+        step_cap: the cap that the members' episodes had.
+        seconds: wall-clock by ``"policy"``, ``"environment"``, ``"noise"``,
+            ``"update"`` and ``"total"``.
+        slot_utilization: live slot-steps / computed slot-steps.
+        is_best: whether this generation's mean had the highest evaluation so far.
+    """
+
+    state: TrainState
+    evaluation: RolloutResult
+    population: RolloutResult
+    info: ESInfo
+    step_cap: int
+    seconds: dict[str, float]
+    slot_utilization: float
+    is_best: bool
+
+
+def run_generation(
+    parts: Parts,
+    state: TrainState,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Generation:
+    """Evaluates θ and its population, then updates θ.
+
+    θ's own evaluation episodes share the rollout with the population's: alone they
+    would leave nearly all slots idle.
+    """
+    config = parts.config
+    started = time.perf_counter()
+    generation = int(state.es.generation)
+    population = parts.es.ask(state.es)
+    evaluation = evaluation_tasks(
+        config.seed,
+        generation,
+        config.evaluation.num_episodes,
+        parts.env.max_episode_steps,
+    )
+    members = population_tasks(config, generation, state.step_cap)
+    result = parts.rollout.run(
+        population,
+        Tasks(*(np.concatenate(f) for f in zip(evaluation, members, strict=True))),
+        used_statistics(config, state),
+        on_step,
+    )
+    evaluated, told = split(result, config.evaluation.num_episodes)
+    update_started = time.perf_counter()
+    es_state, info = jax.block_until_ready(
+        parts.es.tell(state.es, fitness(told.returns, config))
+    )
+    finished = time.perf_counter()
+    return Generation(
+        state=TrainState(
+            es=es_state,
+            observation_statistics=merge(
+                state.observation_statistics, result.observations
+            ),
+            step_cap=next_step_cap(parts, told.lengths),
+            total_env_steps=state.total_env_steps + result.env_steps,
+            best_evaluation_return=max(
+                state.best_evaluation_return, score(evaluated.returns)
+            ),
+        ),
+        evaluation=evaluated,
+        population=told,
+        info=info,
+        step_cap=state.step_cap,
+        seconds={
+            **result.seconds,
+            "update": finished - update_started,
+            "total": finished - started,
+        },
+        slot_utilization=result.slot_utilization,
+        is_best=score(evaluated.returns) > state.best_evaluation_return,
+    )
+
+
+def used_statistics(
+    config: TrainConfig, state: TrainState
+) -> ObservationStatistics | None:
+    """Returns the statistics that policies see observations through, if any."""
+    return (
+        state.observation_statistics if config.rollout.observation_statistics else None
+    )
+
+
+def population_tasks(config: TrainConfig, generation: int, step_cap: int) -> Tasks:
+    """Lists a generation's episodes: ``[N, episodes per member, 2]``, flattened.
+
+    The two signs of a pair share their environment seed (common random numbers).
+    """
+    num_pairs, episodes = config.es.num_pairs, config.es.episodes_per_member
+    rng = np.random.default_rng([config.seed, generation, 0])
+    groups = num_pairs if config.es.common_seeds == "pair" else 1
+    seeds = rng.integers(2**31, size=(groups, episodes), dtype=np.int32)
+    seeds = np.broadcast_to(seeds, (num_pairs, episodes))
+    total = 2 * num_pairs * episodes
+    observed = np.zeros(total, bool)
+    if config.rollout.observation_statistics:
+        count = max(1, round(config.rollout.statistics_fraction * total))
+        observed[rng.choice(total, count, replace=False)] = True
+    return Tasks(
+        pair=np.repeat(np.arange(num_pairs, dtype=np.int32), 2 * episodes),
+        sign=np.tile(np.array([1, -1], np.float32), num_pairs * episodes),
+        seed=np.repeat(seeds.ravel(), 2),
+        max_steps=np.full(total, step_cap, np.int32),
+        observed=observed,
+    )
+
+
+def evaluation_tasks(
+    seed: int, generation: int, num_episodes: int, max_steps: int
+) -> Tasks:
+    """Lists episodes of the mean policy, on seeds of their own, never cut."""
+    rng = np.random.default_rng([seed, generation, 1])
+    return Tasks(
+        pair=np.full(num_episodes, IDLE, np.int32),
+        sign=np.zeros(num_episodes, np.float32),
+        seed=rng.integers(2**31, size=num_episodes, dtype=np.int32),
+        max_steps=np.full(num_episodes, max_steps, np.int32),
+        observed=np.zeros(num_episodes, bool),
+    )
+
+
+def split(result: RolloutResult, at: int) -> tuple[RolloutResult, RolloutResult]:
+    """Splits the episodes of a result in two."""
+
+    def part(episodes: slice) -> RolloutResult:
+        lengths = result.lengths[episodes]
+        return result._replace(
+            returns=result.returns[episodes],
+            lengths=lengths,
+            failed=result.failed[episodes],
+            env_steps=int(lengths.sum()),
+        )
+
+    return part(slice(None, at)), part(slice(at, None))
+
+
+def fitness(returns: np.ndarray, config: TrainConfig) -> np.ndarray:
+    """Averages each member's episodes: flat ``[2N · episodes]`` to ``[N, 2]``."""
+    shape = config.es.num_pairs, config.es.episodes_per_member, 2
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
+        return returns.reshape(shape).mean(axis=1)
+
+
+def score(returns: np.ndarray) -> float:
+    """Returns the mean return; one that is not finite is below every other."""
+    finite = np.isfinite(returns).all()
+    return float(np.mean(returns)) if finite else -math.inf
+
+
+def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
+    """Returns the cap for the next generation: 2 × this one's mean length."""
+    factor = parts.config.rollout.step_cap_factor
+    limit = parts.env.max_episode_steps
+    if factor is None:
+        return limit
+    return min(limit, math.ceil(factor * float(np.mean(lengths))))
+
+
+def evaluate_mean(
+    parts: Parts,
+    mean: PyTree,
+    statistics: ObservationStatistics | None,
+    tasks: Tasks,
+) -> RolloutResult:
+    """Runs episodes of the policy with weights ``mean``."""
+    state = parts.es.init(jax.random.key(0), mean)
+    population: Population = parts.es.ask(parts.devices.share(state))
+    return parts.rollout.run(population, tasks, statistics)
