@@ -169,7 +169,7 @@ def machine() -> dict[str, Any]:
     """Describes the machine: processor, cores in use, memory in GiB."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": available_cores(),
         "memory_gib": round(memory, 1),

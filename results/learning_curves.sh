@@ -12,4 +12,4 @@ for seed in 0 1 2; do
       --seed "$seed" --runs-dir "$runs" --name "hopper-$policy-seed$seed"
   done
 done
-python -m jax_es.plot "$runs"/* --output results/learning_curves.png
+python -m jax_es.plot "$runs"/* --x generations --output results/learning_curves.png
