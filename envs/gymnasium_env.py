@@ -184,7 +184,8 @@ def _checked_spaces(
     if not isinstance(observation_space, gymnasium.spaces.Box):
         raise ValueError(
             f"env_id: {env_id} observes {observation_space}, expected a Box: pass "
-            "wrappers=[gymnasium.wrappers.FlattenObservation] or another wrapper"
+            "wrappers=[gymnasium.wrappers.FlattenObservation] or another wrapper, or "
+            "register the wrapped environment under an id of its own"
         )
     if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
         raise ValueError(

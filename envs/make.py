@@ -44,6 +44,11 @@ def make(
             return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
         case str() if env_id in gymnasium.registry or ":" in env_id:
             return _make_registered(env_id, num_envs, num_threads, options)
+        case str() if env_id.startswith("ALE/"):
+            raise ValueError(
+                f"env_id: {env_id} is an Atari game, whose observations (images) no "
+                "policy here takes yet; choose an environment with observation vectors"
+            )
         case _:
             raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
 

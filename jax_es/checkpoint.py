@@ -17,11 +17,12 @@ the previous step is used.
 The state is any pytree of NumPy and JAX arrays, typed PRNG keys and Python numbers.
 What :mod:`jax_es.train` stores, by the name that both Orbax and the manifest use:
 
-- ``mean``: θ, the policy's parameters, as nested as Flax nests them;
-- ``optimizer_state``: optax's state, momentum among it;
-- ``observation_statistics``: running sums and count, float64;
-- ``key``: the key data of the run's ``jax.random.key``, uint32;
-- ``generation``, ``step_cap``, ``best_evaluation_return`` and the like: numbers.
+- ``es/mean``: θ, the policy's parameters, as nested as Flax nests them;
+- ``es/optimizer_state``: optax's state, momentum among it;
+- ``es/generation``: finished generations; ``es/key``: the key data of the run's
+  ``jax.random.key``, uint32;
+- ``observation_statistics``: ``count``, ``sum`` and ``sum_of_squares``, float64;
+- ``step_cap``, ``total_env_steps``, ``best_evaluation_return``: numbers.
 
 Named tuples are stored as dictionaries of their fields, tuples and lists as
 dictionaries of ``"0"``, ``"1"``, …; a restore with a template turns them back. Every
@@ -34,7 +35,7 @@ Bare Orbax reads a step without this module, as nested dictionaries of NumPy arr
     import orbax.checkpoint as ocp
 
     state = ocp.PyTreeCheckpointer().restore("/…/runs/NAME/checkpoints/last/12/state")
-    state["mean"]["Dense_0"]["kernel"]
+    state["es"]["mean"]["head"]["kernel"]  # of a Decision Transformer
 
 Saving is synchronous: 3 MB take about 50 ms on two cores, little beside a generation,
 and no background thread can lose a step.

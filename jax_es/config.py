@@ -105,8 +105,9 @@ class EnvConfig:
     def __post_init__(self) -> None:
         """Checks every field."""
         require(
-            self.max_episode_steps is None or self.max_episode_steps >= 1,
-            f"env.max_episode_steps must be at least 1, got {self.max_episode_steps}.",
+            self.max_episode_steps is None or 1 <= self.max_episode_steps < 2**31,
+            "env.max_episode_steps must be in [1, 2^31), got "
+            f"{self.max_episode_steps}.",
         )
 
 
@@ -116,12 +117,13 @@ class RolloutConfig:
 
     num_slots: int = 128
     """Episodes in flight at once (S), over all devices. Each holds one member's
-    weights; results do not depend on it."""
+    weights; results depend on it by rounding alone."""
     num_threads: int | None = None
     """Threads that step the environments; one per available core if not given."""
     num_devices: int | None = None
     """XLA devices to spread the population over; on a CPU one per available core if
-    not given, with an accelerator all local ones."""
+    not given, with an accelerator all local ones. A run keeps the number it began
+    with."""
     observation_statistics: bool = True
     """Normalise observations by running mean and standard deviation (the paper's
     "VBN")."""
@@ -151,9 +153,10 @@ class RolloutConfig:
             "--rollout.no-observation-statistics.",
         )
         require(
-            self.step_cap_factor is None or self.step_cap_factor >= 1,
-            f"rollout.step_cap_factor must be at least 1, got {self.step_cap_factor}; "
-            "below 1 every generation would shorten the next one's episodes.",
+            self.step_cap_factor is None or 1 <= self.step_cap_factor < float("inf"),
+            "rollout.step_cap_factor must be at least 1 and finite, got "
+            f"{self.step_cap_factor}; below 1 every generation would shorten the next "
+            "one's episodes, and None means no cap.",
         )
 
 

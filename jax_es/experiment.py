@@ -7,7 +7,7 @@ what they need here.
 
 import dataclasses
 import typing
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import jax
@@ -27,11 +27,7 @@ from jax_es.devices import Devices, available_cores
 from jax_es.noise import FullNoise, Noise
 from jax_es.types import Policy, VectorEnv
 
-PolicyConfig: TypeAlias = (
-    models.DecisionTransformerConfig | models.MLPConfig | models.LSTMConfig
-)
-
-POLICY_KINDS: dict[str, type[PolicyConfig]] = {
+POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
     "mlp": models.MLPConfig,
     "lstm": models.LSTMConfig,
@@ -44,7 +40,7 @@ class TrainConfig:
 
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     """The environment."""
-    policy: PolicyConfig = dataclasses.field(
+    policy: models.AnyPolicyConfig = dataclasses.field(
         default_factory=models.DecisionTransformerConfig
     )
     """The network and how its outputs become actions."""
@@ -94,7 +90,7 @@ def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> Vecto
 
 
 def make_policy(
-    config: PolicyConfig,
+    config: models.AnyPolicyConfig,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
 ) -> Policy:
@@ -154,6 +150,13 @@ def make_devices(config: RolloutConfig) -> Devices:
     return Devices(local[:count])
 
 
+def with_num_devices(config: TrainConfig) -> TrainConfig:
+    """Fills in how many devices "all of them" are on this machine."""
+    count = make_devices(config.rollout).count
+    rollout = dataclasses.replace(config.rollout, num_devices=count)
+    return dataclasses.replace(config, rollout=rollout)
+
+
 def make_noise(config: ESConfig) -> Noise:
     """Builds the noise family."""
     match config.perturbation:
@@ -171,7 +174,7 @@ def num_slots(config: RolloutConfig, num_tasks: int, num_devices: int) -> int:
     return -(-slots // num_devices) * num_devices
 
 
-def policy_kind(config: PolicyConfig) -> str:
+def policy_kind(config: models.AnyPolicyConfig) -> str:
     """Returns the name by which a policy is chosen on the command line."""
     return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
 

@@ -69,7 +69,9 @@ class LoadedPolicy:
     Example:
         >>> import gymnasium, jax_es  # doctest: +SKIP
         >>> policy = jax_es.load_policy("runs/quickstart")
-        >>> env = gymnasium.make(policy.env_id)
+        >>> env = gymnasium.make(
+        ...     policy.env_id, max_episode_steps=policy.max_episode_steps
+        ... )
         >>> observation, _ = env.reset(seed=0)
         >>> policy.reset()
         >>> reward, done = 0.0, False
@@ -80,12 +82,14 @@ class LoadedPolicy:
 
     Attributes:
         env_id: the environment it was trained on.
+        max_episode_steps: the limit on its episodes; None for the environment's own.
         generation: the updates it has had.
     """
 
     def __init__(self, policy: Policy, trained: TrainedMean, seed: int = 0) -> None:
         """Prepares a policy; see :func:`load_policy`."""
         self.env_id = trained.config.env.id
+        self.max_episode_steps = trained.config.env.max_episode_steps
         self.generation = trained.generation
         self._policy = policy
         self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
@@ -95,7 +99,8 @@ class LoadedPolicy:
             else mean_and_std(trained.statistics)
         )
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
-        self._key = jax.random.key(seed)
+        # The implementation is pinned, so that sampled actions repeat.
+        self._key = jax.random.key(seed, impl="threefry2x32")
         self.reset()
 
     def reset(self) -> None:

@@ -24,6 +24,10 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
 
+class MetricsError(ValueError):
+    """Records that are missing or cannot be read; says what to do."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationRecord:
     """What happened in one generation.
@@ -53,8 +57,11 @@ class GenerationRecord:
         evaluation_return_std: standard deviation over the evaluation's episodes.
         evaluation_return_min: lowest return among the evaluation's episodes.
         evaluation_return_max: highest return among the evaluation's episodes.
+        evaluation_num_nonfinite: evaluation episodes whose return was NaN or infinite;
+            the four fields above are over the others.
         evaluation_length_mean: mean length of the evaluation's episodes.
-        best_evaluation_return: highest ``evaluation_return_mean`` so far.
+        best_evaluation_return: highest ``evaluation_return_mean`` so far, among
+            evaluations all of whose returns were finite.
         gradient_norm: Euclidean norm of the estimated gradient.
         update_norm: Euclidean norm of the change of θ, weight decay included.
         mean_norm: Euclidean norm of θ after the update.
@@ -88,6 +95,7 @@ class GenerationRecord:
     evaluation_return_std: float
     evaluation_return_min: float
     evaluation_return_max: float
+    evaluation_num_nonfinite: int
     evaluation_length_mean: float
     best_evaluation_return: float
     gradient_norm: float
@@ -142,6 +150,7 @@ TENSORBOARD_GROUPS = {
         "evaluation_return_std",
         "evaluation_return_min",
         "evaluation_return_max",
+        "evaluation_num_nonfinite",
         "evaluation_length_mean",
         "best_evaluation_return",
     ),
@@ -233,7 +242,7 @@ class MetricsWriter:
         if resume_after_generation is not None:
             _drop_later_records(path, resume_after_generation)
         elif path.exists() and path.stat().st_size:
-            raise ValueError(
+            raise MetricsError(
                 f"{path} has records of another run: choose another run directory or"
                 " resume that run"
             )
@@ -282,7 +291,7 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[GenerationRecord
     """
     path = Path(run_directory) / METRICS_FILE
     if not path.exists():
-        raise ValueError(f"{path} does not exist: give the directory of a run")
+        raise MetricsError(f"{path} does not exist: give the directory of a run")
     return [record for record, _ in _parse(path)]
 
 
@@ -303,7 +312,7 @@ def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
         try:
             parsed.append((_from_json(json.loads(line)), line + b"\n"))
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise MetricsError(
                 f"line {number} of {path} is not a record ({error}): remove it or"
                 " restore the file from a backup"
             ) from error

@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import ConfigError
+from jax_es.config import ConfigError, require
 from jax_es.experiment import policy_kind
 from jax_es.metrics import GenerationRecord, read_metrics
 from jax_es.run_directory import find_run
@@ -56,6 +56,10 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, prog="python -m jax_es.plot")
+        require(
+            arguments.output.suffix != "",
+            f"--output must end in .png, .svg or .pdf, got {arguments.output}.",
+        )
         if not arguments.runs:
             raise ConfigError("RUN is missing; give at least one run folder.")
         panels = group(arguments.runs)
@@ -142,7 +146,7 @@ def draw(panels: Panels, x: str, y: str) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError(
-            f"plots need matplotlib ({error}); pip install 'jax-es[plot]'."
+            f"plots need matplotlib ({error}); pip install -e '.[plot]'."
         ) from error
     (x_field, x_label), (y_field, y_label) = AXES[x], RETURNS[y]
     figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")

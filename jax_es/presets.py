@@ -14,8 +14,8 @@ from jax_es.config import (
     ESConfig,
     RolloutConfig,
 )
-from jax_es.experiment import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
-from models import DecisionTransformerConfig, LSTMConfig, MLPConfig
+from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
+from models import AnyPolicyConfig, DecisionTransformerConfig, LSTMConfig, MLPConfig
 
 DEFAULT_PRESET = "quickstart"
 
@@ -28,7 +28,7 @@ _HUMANOID_DT = TrainConfig(
     es=ESConfig(num_pairs=20_000),
 )
 
-_SMALL_POLICIES: dict[str, PolicyConfig] = {
+_SMALL_POLICIES: dict[str, AnyPolicyConfig] = {
     "mlp": MLPConfig(hidden_sizes=(64, 64)),
     "lstm": LSTMConfig(width=32),
 }

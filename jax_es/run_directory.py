@@ -4,13 +4,16 @@
 ``metrics.jsonl``, ``tensorboard/`` and ``checkpoints/``.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
 from jax_es.version import __version__
 
 CONFIG_FILE = "config.json"
+LOCK_FILE = ".lock"
 
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
@@ -89,6 +93,23 @@ class RunDirectory:
                 "--runs-dir."
             ) from error
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps other processes from training this run; a killed one lets go of it.
+
+        Raises:
+            ConfigError: if another process is training it now.
+        """
+        with (self.path / LOCK_FILE).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"{self.path} is being trained by another process; wait for it, or "
+                    "choose another --name."
+                ) from error
+            yield
+
     def check_resumable(self, config: TrainConfig) -> None:
         """Checks that ``config`` continues this run to the same numbers.
 
@@ -109,6 +130,17 @@ class RunDirectory:
                 f"--resume would change the run in {self.path}: {listed}. Leave these "
                 "as they were, or start a new run with another --name."
             )
+
+
+def changed_versions(run: RunDirectory) -> dict[str, tuple[object, object]]:
+    """Returns packages whose version is not the one the run began with: (then, now)."""
+    record = json.loads((run.path / CONFIG_FILE).read_text())
+    began, now = record.get("versions", {}), versions()
+    return {
+        name: (began[name], now.get(name))
+        for name in began
+        if began[name] != now.get(name)
+    }
 
 
 def find_run(path: str | os.PathLike[str]) -> RunDirectory:

@@ -195,7 +195,7 @@ class SlotPrograms:
                 (observation - mean) / std,
                 reward,
                 timestep == 0,
-                jax.random.fold_in(jax.random.key(seed), timestep),
+                jax.random.fold_in(_key(seed), timestep),
             )
 
         return jax.vmap(act)(
@@ -255,6 +255,11 @@ class SlotPrograms:
             pair=jnp.int32(IDLE),
         )
         return slots, jax.tree.map(repeat, self._policy.initial_carry())
+
+
+def _key(seed: jax.Array) -> jax.Array:
+    """Returns a task's key; the implementation is pinned, so that runs repeat."""
+    return jax.random.key(seed, impl="threefry2x32")
 
 
 def _pack_on_device(

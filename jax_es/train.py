@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -23,14 +24,23 @@ from jax_es.command_line import (
     parse_options,
     run_program,
 )
-from jax_es.config import require
-from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.config import ConfigError, require
+from jax_es.devices import (
+    available_cores,
+    configure_cpu_devices,
+    use_compilation_cache,
+)
+from jax_es.experiment import (
+    POLICY_KINDS,
+    TrainConfig,
+    policy_kind,
+    with_num_devices,
+)
 from jax_es.generation import Parts, TrainState, build
-from jax_es.metrics import METRICS_FILE
+from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from jax_es.progress import Progress
-from jax_es.run_directory import RunDirectory, find_run, runs_in
+from jax_es.run_directory import RunDirectory, changed_versions, find_run, runs_in
 from jax_es.training import TrainingResult, run_training, starting_state
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
@@ -78,8 +88,13 @@ def _main(argv: list[str]) -> int:
             config, run = request.config, request.run
             configure_cpu_devices(config.rollout.num_devices)
             use_compilation_cache()
+            # The run remembers it: on a machine with another number of cores it would
+            # otherwise resume to other numbers.
+            config = with_num_devices(config)
             parts = build(config, signals.check)
-            if not request.resume:
+            if request.resume:
+                _warn_of_changed_versions(run)
+            else:
                 run.create(config, request.preset)
             state = starting_state(parts, run, request.resume)
         progress = Progress(config.num_generations, int(state.es.generation))
@@ -88,8 +103,13 @@ def _main(argv: list[str]) -> int:
             result = run_training(parts, state, run, progress, signals.check)
         except Stopped as stop:
             return _report_stop(stop, run)
-        except CheckpointError as error:
+        except (ConfigError, CheckpointError, MetricsError) as error:
             raise InputError(str(error)) from error
+        except OSError as error:
+            raise InputError(
+                f"{run.path} cannot be written ({error}); make it writable or free "
+                f"space, then continue with --resume --name {run.path.name}."
+            ) from error
     progress.message(_closing(request, result))
     return 0
 
@@ -103,7 +123,7 @@ def parse(argv: list[str]) -> Request:
     rest = list(argv)
     preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
     kind = _take_option(rest, "--policy")
-    if preset_name is None and "--resume" in rest:
+    if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
         default, preset_name = _stored(rest), "resumed"
         stored_kind = policy_kind(default.policy)
         require(
@@ -123,6 +143,11 @@ def parse(argv: list[str]) -> Request:
         config=(tyro.conf.AvoidSubcommands,),
     )
     config = arguments.config
+    require(
+        arguments.name is None or _is_folder_name(arguments.name),
+        f"--name must be the name of a folder in --runs-dir, got {arguments.name!r}; "
+        "give the path with --runs-dir.",
+    )
     if arguments.resume:
         require(
             arguments.name is not None,
@@ -130,12 +155,42 @@ def parse(argv: list[str]) -> Request:
             f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
         )
         run = find_run(arguments.runs_dir / str(arguments.name))
+        config = _with_stored_devices(config, run)
         run.check_resumable(config)
     else:
+        require(
+            (config.rollout.num_devices or 1) <= available_cores(),
+            f"rollout.num_devices must be at most {available_cores()}, the cores here, "
+            f"got {config.rollout.num_devices}.",
+        )
         run = RunDirectory(
             arguments.runs_dir / (arguments.name or _new_name(preset_name, config))
         )
     return Request(config, preset_name, run, arguments.resume)
+
+
+def _is_folder_name(name: str) -> bool:
+    return name not in ("", ".", "..") and Path(name).name == name
+
+
+def _with_stored_devices(config: TrainConfig, run: RunDirectory) -> TrainConfig:
+    """Fills in the devices the run began with, where a preset leaves them open."""
+    if config.rollout.num_devices is not None:
+        return config
+    stored = run.config().rollout.num_devices
+    rollout = dataclasses.replace(config.rollout, num_devices=stored)
+    return dataclasses.replace(config, rollout=rollout)
+
+
+def _warn_of_changed_versions(run: RunDirectory) -> None:
+    changed = changed_versions(run)
+    if changed:
+        listed = ", ".join(f"{k} {then} → {now}" for k, (then, now) in changed.items())
+        warnings.warn(
+            f"{run.path} began with other versions ({listed}); its numbers may differ "
+            "from an uninterrupted run's.",
+            stacklevel=2,
+        )
 
 
 def _take_option(arguments: list[str], option: str) -> str | None:
@@ -157,7 +212,8 @@ def _stored(arguments: list[str]) -> TrainConfig:
     """Returns the configuration of the run that ``--name`` names."""
     copy = list(arguments)
     name = _take_option(copy, "--name")
-    runs_dir = Path(_take_option(copy, "--runs-dir") or "runs")
+    runs_dir = _take_option(copy, "--runs-dir") or _take_option(copy, "--runs_dir")
+    runs_dir = Path(runs_dir or "runs")
     require(
         name is not None,
         "--resume needs --name NAME, the run to continue. "
@@ -179,7 +235,11 @@ def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     """Says what is about to run."""
     config = request.config
     num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state.es.mean))
-    begins = "Resuming" if request.resume else "Training"
+    begins = (
+        f"Resuming after generation {int(state.es.generation)}:"
+        if request.resume
+        else "Training"
+    )
     return (
         f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
         f"{config.env.id}: {config.es.num_pairs:,} pairs a generation, "

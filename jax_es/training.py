@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
-from jax_es.experiment import TrainConfig
+from jax_es.experiment import TrainConfig, with_num_devices
 from jax_es.generation import (
     Generation,
     Parts,
@@ -97,7 +97,7 @@ def run_training(
     """
     first = int(state.es.generation)
     session = _Session(parts, run, progress, check_stop, first)
-    with MetricsWriter(run.path, first - 1) as writer, progress:
+    with run.lock(), MetricsWriter(run.path, first - 1) as writer, progress:
         try:
             for _ in range(first, parts.config.num_generations):
                 state = session.advance(state, writer)
@@ -131,11 +131,12 @@ def train_run(
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
     run = RunDirectory(Path(path))
+    config = with_num_devices(config)
     if resume:
         run.check_resumable(config)
     parts = build(config)
     if not resume:
-        run.create(config, preset)
+        run.create(parts.config, preset)
     state = starting_state(parts, run, resume)
     progress = Progress(config.num_generations, int(state.es.generation))
     return run_training(parts, state, run, progress)
@@ -176,11 +177,12 @@ class _Session:
         writer.write(record)
         self.records.append(record)
         self._progress.generation_done(record)
-        if record.num_nonfinite:
+        if record.num_nonfinite or record.evaluation_num_nonfinite:
             self._progress.message(
                 f"generation {record.generation + 1}: {record.num_nonfinite} returns "
-                f"were NaN or infinite ({record.num_failed} failed simulations); they "
-                "rank worst."
+                f"of the population ({record.num_failed} failed simulations) and "
+                f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
+                "infinite; they rank worst."
             )
         if (record.generation + 1) % self._parts.config.checkpoint_every == 0:
             self.save(generation.state)
@@ -264,6 +266,7 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
         evaluation_return_std=evaluated.std,
         evaluation_return_min=evaluated.min,
         evaluation_return_max=evaluated.max,
+        evaluation_num_nonfinite=evaluated.num_nonfinite,
         evaluation_length_mean=float(evaluation.lengths.mean()),
         best_evaluation_return=generation.state.best_evaluation_return,
         gradient_norm=float(generation.info.gradient_norm),

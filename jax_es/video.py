@@ -80,7 +80,7 @@ def _open(file: Path, frames_per_second: float) -> Any:
         import imageio
     except ImportError as error:
         raise ConfigError(
-            f"--video needs an encoder ({error}); pip install 'jax-es[video]'."
+            f"--video needs an encoder ({error}); pip install -e '.[video]'."
         ) from error
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _open(file: Path, frames_per_second: float) -> Any:
     except (OSError, ValueError, ImportError) as error:
         raise ConfigError(
             f"{file} cannot be written ({str(error).splitlines()[0]}); "
-            "pip install 'jax-es[video]' for the encoder, or choose another --video."
+            "pip install -e '.[video]' for the encoder, or choose another --video."
         ) from error
 
 

@@ -94,7 +94,7 @@ class PolicyConfig:
 def require(condition: bool, name: str, value: object, remedy: str) -> None:
     """Raises the ``ValueError`` of a config field unless ``condition`` holds."""
     if not condition:
-        raise ValueError(f"{name}={value!r} is not possible: {remedy}")
+        raise ValueError(f"policy.{name}={value!r} is not possible: {remedy}")
 
 
 def check_sizes(
@@ -114,14 +114,13 @@ def check_sizes(
             "action_scale",
             config.action_scale,
             "the action space has infinite bounds, nothing to scale to; "
-            "set action_scale none",
+            "set policy.action_scale none",
         )
         require(
             not config.sample_actions,
             "sample_actions",
             config.sample_actions,
-            "only discrete actions are sampled, these are real-valued; "
-            "set sample_actions False",
+            "only discrete actions are sampled, these are real-valued; leave it out",
         )
 
 

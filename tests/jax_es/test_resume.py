@@ -67,6 +67,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._processes: list[subprocess.Popen] = []
         self.environment = {
             **os.environ,
             "PYTHONPATH": str(Path(jax_es.__file__).parents[1]),
@@ -77,7 +78,7 @@ class Runs:
 
     def start(self, *arguments: str, program: tuple[str, ...] = ()) -> subprocess.Popen:
         program = program or ("-m", "jax_es.train")
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *program, *arguments],
             cwd=self.folder,
             env=self.environment,
@@ -85,6 +86,15 @@ class Runs:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        shutil.rmtree(self.folder)
 
     def resume(self, *options: str, program: tuple[str, ...] = ()) -> subprocess.Popen:
         return self.start("--resume", "--name", "torn", *options, program=program)
@@ -118,6 +128,13 @@ class Runs:
 def history(tmp_path_factory):
     """The disturbances, in order, and what each process left behind."""
     runs = Runs(tmp_path_factory.mktemp("resume"))
+    try:
+        yield runs, disturb(runs)
+    finally:
+        runs.close()
+
+
+def disturb(runs):
     stages = {}
     whole = runs.start(*OPTIONS, "--name", "whole")
     runs.wait_for_lines(whole, "whole", 1)  # the compilation cache is warm
@@ -149,7 +166,7 @@ def history(tmp_path_factory):
 
     stages["end"] = runs.end(runs.resume())
     stages["whole"] = runs.end(whole)
-    return runs, stages
+    return stages
 
 
 def numbers(file: Path) -> list[dict]:
@@ -224,4 +241,3 @@ def test_a_new_process_evaluates_it(history):
     report = json.loads(stdout)
     assert report["generation"] == NUM_GENERATIONS
     assert report["episodes"] == 3
-    shutil.rmtree(runs.folder)

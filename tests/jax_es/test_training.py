@@ -52,7 +52,8 @@ from jax_es.training import (
 from models import DecisionTransformerConfig, MLPConfig
 from tests.probe_envs import TargetEnv
 
-ROLLOUT = RolloutConfig(statistics_fraction=0.2)
+# A tighter cap than usual, or none of the probe's episodes would be cut.
+ROLLOUT = RolloutConfig(statistics_fraction=0.2, step_cap_factor=1.2)
 
 
 def make_parts(policy, env, es, num_devices=1, **fields):
@@ -271,6 +272,16 @@ def test_a_generation_is_ask_rollout_tell(parts):
         state = generation.state
 
 
+def test_the_cap_cuts_members_alone_and_follows_their_lengths(parts):
+    parts = with_config(parts, evaluation=EvaluationConfig(num_episodes=40))
+    state = initial_state(parts)._replace(step_cap=2)
+    generation = run_generation(parts, state)
+    np.testing.assert_array_equal(generation.population.lengths, 2)
+    assert generation.evaluation.lengths.max() > 2
+    assert generation.step_cap == 2
+    assert generation.state.step_cap == 3  # 1.2 · 2, rounded up
+
+
 def test_records_add_up(parts, tmp_path):
     run = RunDirectory(tmp_path)
     result = train(parts, run)
@@ -288,7 +299,7 @@ def test_records_add_up(parts, tmp_path):
         assert record.best_evaluation_return == best
         assert record.step_cap == cap
         assert record.episode_length_max <= cap
-        cap = min(9, math.ceil(2 * record.episode_length_mean))
+        cap = min(9, math.ceil(1.2 * record.episode_length_mean))
         parts_of_total = [
             record.seconds_policy,
             record.seconds_environment,
@@ -304,6 +315,7 @@ def test_records_add_up(parts, tmp_path):
         assert record.seconds_elapsed >= elapsed
         assert 0 < record.slot_utilization <= 1
         assert record.num_nonfinite == record.num_failed == 0
+    assert records[-1].step_cap < 9
     assert result.first_evaluation == records[0].evaluation_return_mean
     assert result.best_evaluation == max(best, result.final_evaluation)
     assert int(result.state.es.generation) == 4
@@ -332,6 +344,30 @@ def test_the_best_mean_is_kept(parts, tmp_path):
         parts, best.state.es.mean, best.state.observation_statistics, tasks
     )
     assert again.returns.mean() == pytest.approx(max(evaluations), rel=1e-5)
+
+
+def test_the_final_mean_may_be_the_best(parts, tmp_path):
+    # Every generation's evaluation breaks; that of the last update's mean does not.
+    broken = [evaluation_tasks(parts.config.seed, g, 6, 9).seed[0] for g in range(4)]
+    parts.env.broken = dict.fromkeys(map(int, broken), "nan")
+    run = RunDirectory(tmp_path)
+    result = train(parts, run)
+    best = Checkpoints(run.checkpoints).restore("best", initial_state(parts))
+    assert best.step == 4
+    assert_equal_bits(best.state.es, result.state.es)
+    assert best.state.best_evaluation_return == result.final_evaluation
+
+
+def test_checkpoints_are_as_frequent_as_asked(parts, tmp_path):
+    parts = with_config(parts, checkpoint_every=2, num_generations=5)
+    run, seen = RunDirectory(tmp_path), []
+
+    def look():
+        seen.append(tuple(Checkpoints(run.checkpoints).steps()))
+
+    train(parts, run, check_stop=look)
+    look()
+    assert sorted(set(seen), key=seen.index) == [(), (2,), (2, 4), (2, 4, 5)]
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "failed", "observation"])
