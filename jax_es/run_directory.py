@@ -81,6 +81,9 @@ class RunDirectory:
             "git_commit": git_commit(),
             "machine": machine(),
         }
+        self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Renamed into place: a run either has its whole configuration or none.
@@ -109,6 +112,16 @@ class RunDirectory:
                     "choose another --name."
                 ) from error
             yield
+
+    def resume(self, config: TrainConfig) -> None:
+        """Takes over what a resumed run may change: from now on it is the run's.
+
+        Raises:
+            ConfigError: if nothing can be written.
+        """
+        if differences(self.config(), config):
+            record = json.loads((self.path / CONFIG_FILE).read_text())
+            self._write({**record, "config": to_dict(config)})
 
     def check_resumable(self, config: TrainConfig) -> None:
         """Checks that ``config`` continues this run to the same numbers.

@@ -92,11 +92,12 @@ def _main(argv: list[str]) -> int:
             # otherwise resume to other numbers.
             config = with_num_devices(config)
             parts = build(config, signals.check)
-            if request.resume:
-                _warn_of_changed_versions(run)
-            else:
+            if not request.resume:
                 run.create(config, request.preset)
             state = starting_state(parts, run, request.resume)
+            if request.resume:
+                run.resume(config)
+                _warn_of_changed_versions(run)
         progress = Progress(config.num_generations, int(state.es.generation))
         progress.message(_opening(request, parts, state))
         try:

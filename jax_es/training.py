@@ -138,6 +138,8 @@ def train_run(
     if not resume:
         run.create(parts.config, preset)
     state = starting_state(parts, run, resume)
+    if resume:
+        run.resume(config)
     progress = Progress(config.num_generations, int(state.es.generation))
     return run_training(parts, state, run, progress)
 
