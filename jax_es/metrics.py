@@ -95,7 +95,7 @@ class GenerationRecord:
     evaluation_return_std: float
     evaluation_return_min: float
     evaluation_return_max: float
-    evaluation_num_nonfinite: int
+    evaluation_num_nonfinite: int = 0
     evaluation_length_mean: float
     best_evaluation_return: float
     gradient_norm: float
@@ -320,10 +320,12 @@ def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
 
 
 def _from_json(values: dict[str, Any]) -> GenerationRecord:
-    """Builds a record; a float that an older version lacks is NaN, as is a null."""
+    """Builds a record; what an older version lacks is its default, or NaN like null."""
     known = {}
     for field in dataclasses.fields(GenerationRecord):
         value = values.get(field.name)
+        if value is None and field.default is not dataclasses.MISSING:
+            value = field.default
         if value is None and field.type is int:
             raise ValueError(f"no {field.name}")
         known[field.name] = math.nan if value is None else value

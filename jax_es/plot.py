@@ -1,6 +1,6 @@
 """Plots learning curves: ``python -m jax_es.plot RUN [RUN …] --output curves.png``.
 
-One panel per environment, one line per kind of policy: the median over the runs (the
+One panel per task, one line per kind of policy: the median over the runs (the
 seeds), in a band from the lowest to the highest. The numbers behind it are printed as a
 Markdown table.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, require
+from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.experiment import policy_kind
 from jax_es.metrics import GenerationRecord, read_metrics
 from jax_es.run_directory import find_run
@@ -71,7 +71,7 @@ def _main(argv: list[str]) -> int:
 
 
 Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
-"""Environment → kind of policy → runs → records."""
+"""Task → kind of policy → runs → records."""
 
 
 def group(runs: tuple[Path, ...]) -> Panels:
@@ -86,9 +86,15 @@ def group(runs: tuple[Path, ...]) -> Panels:
         records = read_metrics(path)
         if not records:
             raise ConfigError(f"{path} has no finished generation to plot.")
-        lines = panels.setdefault(config.env.id, {})
+        lines = panels.setdefault(_task(config.env), {})
         lines.setdefault(policy_kind(config.policy), []).append(records)
     return panels
+
+
+def _task(env: EnvConfig) -> str:
+    """Names a task: runs with other limits on their episodes cannot be compared."""
+    limit = env.max_episode_steps
+    return env.id if limit is None else f"{env.id}, {limit} steps"
 
 
 def band(

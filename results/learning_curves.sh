@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The runs behind the README's learning curves: 2 tasks × 2 policies × 3 seeds, one
-# after the other. Then the table and the picture are made from their metrics.
+# The runs behind the README's table, one after the other: 2 tasks × 2 policies × 3
+# seeds, and the quickstart with 5 seeds. Then the table and the picture are made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-runs=${1:-runs/learning_curves}
+runs=${1:-runs/results}
 for seed in 0 1 2; do
   for policy in decision-transformer mlp; do
     python -m jax_es.train half-cheetah --policy "$policy" --num-generations 30 \
@@ -11,5 +11,8 @@ for seed in 0 1 2; do
     python -m jax_es.train hopper --policy "$policy" --num-generations 60 \
       --seed "$seed" --runs-dir "$runs" --name "hopper-$policy-seed$seed"
   done
+done
+for seed in 0 1 2 3 4; do
+  python -m jax_es.train --seed "$seed" --runs-dir "$runs" --name "quickstart-seed$seed"
 done
 python -m jax_es.plot "$runs"/* --x generations --output results/learning_curves.png

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 
@@ -23,6 +24,7 @@ from jax_es.experiment import (
     make_policy,
     num_slots,
     to_dict,
+    with_num_devices,
 )
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from models import BoxActions, DecisionTransformerConfig, DiscreteActions, MLPConfig
@@ -179,6 +181,13 @@ def test_differences_name_fields_and_both_values():
 )
 def test_slots_are_no_more_than_tasks_and_divide(slots, tasks, devices, expected):
     assert num_slots(RolloutConfig(num_slots=slots), tasks, devices) == expected
+
+
+def test_a_run_remembers_how_many_devices_all_are():
+    config = with_num_devices(TrainConfig())
+    assert config.rollout.num_devices == len(jax.local_devices())
+    two = dataclasses.replace(config, rollout=RolloutConfig(num_devices=2))
+    assert with_num_devices(two) == two
 
 
 def box(shape, dtype=np.float32):
