@@ -91,6 +91,7 @@ def with_config(parts, **changes):
 
 
 def train(parts, run, resume=False, check_stop=lambda: None):
+    run.path.mkdir(exist_ok=True)
     state = starting_state(parts, run, resume)
     progress = Progress(parts.config.num_generations, stream=io.StringIO())
     return run_training(parts, state, run, progress, check_stop)

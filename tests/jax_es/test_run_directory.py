@@ -1,0 +1,66 @@
+"""A run's folder: one process at a time, and what a resume may change."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jax_es.config import ConfigError
+from jax_es.experiment import TrainConfig
+from jax_es.run_directory import RunDirectory, changed_versions, find_run
+
+HOLD_THE_LOCK = """
+import fcntl, pathlib, sys, time
+file = pathlib.Path(sys.argv[1]).open("w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create(TrainConfig(), "test")
+    return run
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(run):
+    command = [sys.executable, "-c", HOLD_THE_LOCK, str(run.path / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match="another process"), run.lock():
+            pass
+        other.kill()
+        other.wait()
+    with run.lock():
+        pass
+
+
+def test_a_resume_may_extend_a_run_and_is_remembered(run):
+    before = json.loads((run.path / "config.json").read_text())
+    longer = dataclasses.replace(TrainConfig(), num_generations=300)
+    run.check_resumable(longer)
+    run.resume(longer)
+    assert find_run(run.path).config() == longer
+    after = json.loads((run.path / "config.json").read_text())
+    assert {**after, "config": None} == {**before, "config": None}
+
+
+def test_a_resume_may_not_change_the_numbers(run):
+    other = dataclasses.replace(TrainConfig(), seed=1)
+    with pytest.raises(ConfigError, match="seed was 0, now 1"):
+        run.check_resumable(other)
+
+
+def test_other_versions_are_noticed(run):
+    assert changed_versions(run) == {}
+    file = run.path / "config.json"
+    record = json.loads(file.read_text())
+    now = record["versions"]["jax"]
+    record["versions"]["jax"] = "0.0.1"
+    file.write_text(json.dumps(record))
+    assert changed_versions(run) == {"jax": ("0.0.1", now)}
