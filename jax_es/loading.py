@@ -66,19 +66,19 @@ class LoadedPolicy:
     It remembers what its network remembers (a Decision Transformer its context), for
     as many environments as the observations it is given have rows.
 
-    Example:
-        >>> import gymnasium, jax_es  # doctest: +SKIP
-        >>> policy = jax_es.load_policy("runs/quickstart")
-        >>> env = gymnasium.make(
-        ...     policy.env_id, max_episode_steps=policy.max_episode_steps
-        ... )
-        >>> observation, _ = env.reset(seed=0)
-        >>> policy.reset()
-        >>> reward, done = 0.0, False
-        >>> while not done:
-        ...     action = policy(observation, reward)
-        ...     observation, reward, terminated, truncated, _ = env.step(action)
-        ...     done = terminated or truncated
+    Example::
+
+        policy = jax_es.load_policy("runs/quickstart")
+        env = gymnasium.make(
+            policy.env_id, max_episode_steps=policy.max_episode_steps
+        )
+        observation, _ = env.reset(seed=0)
+        policy.reset()
+        reward, done = 0.0, False
+        while not done:
+            action = policy(observation, reward)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
 
     Attributes:
         env_id: the environment it was trained on.

@@ -215,9 +215,10 @@ def return_statistics(returns: ArrayLike) -> ReturnStatistics:
 class MetricsWriter:
     """Appends a run's records to ``metrics.jsonl`` and to TensorBoard.
 
-    Example:
-        >>> with MetricsWriter(run_directory) as writer:  # doctest: +SKIP
-        ...     writer.write(record)
+    Example::
+
+        with MetricsWriter(run_directory) as writer:
+            writer.write(record)
     """
 
     def __init__(

@@ -8,7 +8,8 @@ Pair ``i`` of a generation draws its ε from ``member_key(generation_key, i)``, 
 the same ε on whichever device, in whichever order and however often it is asked for.
 """
 
-from typing import NamedTuple, Protocol
+import dataclasses
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +64,8 @@ class Noise(Protocol):
         ...
 
 
-class FullNoise(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class FullNoise:
     """ε has the shape of θ: independent standard normals (Salimans et al. 2017).
 
     A member holds its own weights. Memory is one copy of θ per *live* member;

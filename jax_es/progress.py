@@ -33,12 +33,13 @@ _RECENT_GENERATIONS = 10
 class Progress:
     """Shows a run's progress; a context manager.
 
-    Example:
-        >>> with Progress(num_generations=200) as progress:  # doctest: +SKIP
-        ...     for generation in range(200):
-        ...         progress.generation_started(generation)
-        ...         progress.tasks_done(done=64, total=512)
-        ...         progress.generation_done(record)
+    Example::
+
+        with Progress(num_generations=200) as progress:
+            for generation in range(200):
+                progress.generation_started(generation)
+                progress.tasks_done(done=64, total=512)
+                progress.generation_done(record)
     """
 
     def __init__(

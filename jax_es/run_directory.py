@@ -160,7 +160,7 @@ def find_run(path: str | os.PathLike[str]) -> RunDirectory:
     """Opens an existing run.
 
     Raises:
-        ConfigError: if there is none; it lists the closest ones.
+        ConfigError: if there is none; it lists the newest ones.
     """
     run = RunDirectory(Path(path))
     if not (run.path / CONFIG_FILE).is_file():

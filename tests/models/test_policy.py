@@ -82,11 +82,11 @@ def test_sampled_actions_follow_the_softmax():
         (lambda: MLPPolicy(MLPConfig(), 0, BOX), "observation_size=0 is not possible"),
         (
             lambda: MLPPolicy(MLPConfig(), 3, BoxActions((-math.inf,), (1.0,))),
-            "action_scale='bounds'.*infinite bounds.*set action_scale none",
+            "action_scale='bounds'.*infinite bounds.*set policy.action_scale none",
         ),
         (
             lambda: MLPPolicy(MLPConfig(sample_actions=True), 3, BOX),
-            "sample_actions=True.*set sample_actions False",
+            "sample_actions=True.*leave it out",
         ),
     ],
 )

@@ -1,0 +1,111 @@
+"""What README.md says is what is there: commands, code, names and numbers."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import orbax.checkpoint as ocp
+import pytest
+
+from jax_es import plot
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.experiment import TrainConfig
+from jax_es.presets import PRESETS
+from jax_es.training import train_run
+from models import DecisionTransformerConfig
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two generations of a tiny transformer on a real task."""
+    path = tmp_path_factory.mktemp("runs") / "NAME"
+    config = TrainConfig(
+        env=EnvConfig("HalfCheetah-v5", max_episode_steps=5),
+        policy=DecisionTransformerConfig(width=4, num_layers=1, context_length=2),
+        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.1),
+        rollout=RolloutConfig(num_slots=2, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=2),
+        num_generations=2,
+    )
+    train_run(config, path)
+    return path
+
+
+def code_blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_python_code_runs(run):
+    (code,) = code_blocks("python")
+    names = {}
+    exec(code.replace('"runs/NAME"', repr(str(run))), names)
+    assert names["done"] and names["action"].shape == (6,)
+
+
+def test_ci_runs_the_test_command():
+    (command,) = [
+        line
+        for block in code_blocks("bash")
+        for line in block.splitlines()
+        if line.startswith("python3 -m venv") and line.endswith("pytest")
+    ]
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_every_preset_is_in_the_table():
+    section = README[README.index("| preset | what it is |") :].split("\n\n")[0]
+    assert set(re.findall(r"`([a-z0-9-]+)`", section)) == set(PRESETS)
+
+
+def test_the_module_map_names_files_that_exist():
+    tree = README[README.index("## Module map") :].split("```")[1]
+    files = re.findall(r"\b\w+\.py\b", tree)
+    there = {path.name for path in ROOT.glob("*/*.py")}
+    assert len(files) > 30 and set(files) <= there
+
+
+def test_linked_files_exist():
+    links = re.findall(r"\]\(((?!https?:)[^)#]+)\)", README)
+    assert links and all((ROOT / link).exists() for link in links)
+
+
+def test_the_results_are_those_of_the_committed_metrics():
+    runs = tuple(sorted((ROOT / "results" / "learning_curves").iterdir()))
+    rows = plot.table(plot.group(runs)).splitlines()[2:]
+    printed = README.replace("−", "-")
+    for row in rows:
+        task, kind, *numbers = row.strip("| ").split(" | ")
+        name = {"mlp": "MLP 2×64", "decision-transformer": "Decision Transformer"}
+        assert f"| {task} | {name[kind]} | {' | '.join(numbers)} |" in printed
+
+
+def test_no_machine_path_and_no_registry_is_committed():
+    files = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "uv.lock" not in files
+    hosts = "pypi" + ".org", "python" + "hosted"
+    for name in files:
+        if not name.endswith(".png"):
+            text = (ROOT / name).read_text(errors="ignore")
+            assert not any(host in text for host in hosts), name
+
+
+def test_bare_orbax_reads_a_checkpoint_as_documented(run):
+    source = (ROOT / "jax_es" / "checkpoint.py").read_text()
+    documentation = ast.get_docstring(ast.parse(source)) or ""
+    listed = documentation[documentation.index("- ``es/mean``") :]
+    names = re.findall(r"``((?:es/)?[a-z_]+)``", listed)
+    step = run / "checkpoints" / "last" / "2" / "state"
+    state = ocp.PyTreeCheckpointer().restore(step)
+    expected = {"es", "observation_statistics", "step_cap", "total_env_steps"}
+    assert set(state) == expected | {"best_evaluation_return"}
+    assert set(state["es"]) == {"mean", "optimizer_state", "generation", "key"}
+    assert set(state["observation_statistics"]) == {"count", "sum", "sum_of_squares"}
+    for name in ("es/generation", "es/key", "observation_statistics", "step_cap"):
+        assert name in names
+    assert state["es"]["mean"]["head"]["kernel"].shape == (4, 6)
