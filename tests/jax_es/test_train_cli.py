@@ -246,6 +246,15 @@ def test_a_configuration_file_that_was_tampered_with_is_one_line(capsys, folder)
 
 
 def test_signals_are_given_back():
+    # A background job starts with SIGINT ignored; this is about one that does not.
+    started_with = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        check_that_signals_are_given_back()
+    finally:
+        signal.signal(signal.SIGINT, started_with)
+
+
+def check_that_signals_are_given_back():
     before = signal.getsignal(signal.SIGINT)
     with train.StopSignals() as signals:
         signals.check()
