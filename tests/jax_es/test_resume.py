@@ -21,6 +21,7 @@ import pytest
 
 import jax_es
 from jax_es.checkpoint import Checkpoints
+from jax_es.devices import available_cores
 from jax_es.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
 
 NUM_GENERATIONS = 24
@@ -28,7 +29,8 @@ NUM_GENERATIONS = 24
 OPTIONS = [
     *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "8"),
     *("--es.num-pairs", "32", "--evaluation.num-episodes", "20"),
-    *("--rollout.num-slots", "4", "--rollout.num-devices", "2"),
+    *("--rollout.num-slots", "4"),
+    *("--rollout.num-devices", str(min(2, available_cores()))),
     *("--num-generations", str(NUM_GENERATIONS)),
 ]
 
