@@ -314,8 +314,8 @@ def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
             parsed.append((_from_json(json.loads(line)), line + b"\n"))
         except (ValueError, TypeError, AttributeError) as error:
             raise MetricsError(
-                f"line {number} of {path} is not a record ({error}): remove it or"
-                " restore the file from a backup"
+                f"line {number} of {path} is not a record ({error}): restore the file"
+                " from a backup"
             ) from error
     return parsed
 

@@ -91,19 +91,31 @@ class RunDirectory:
             draft.write_text(json.dumps(record, indent=2) + "\n")
             draft.replace(self.path / CONFIG_FILE)
         except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be written ({error.strerror}); choose another "
-                "--runs-dir."
-            ) from error
+            raise ConfigError(self._cannot_write(error)) from error
+
+    def _cannot_write(self, error: OSError) -> str:
+        return (
+            f"{self.path} cannot be written ({error.strerror}); make it writable or "
+            "choose another --runs-dir."
+        )
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keeps other processes from training this run; a killed one lets go of it.
 
+        Whoever creates, resumes or trains a run holds the lock from before it reads
+        the run's state until it has written the last of it. Makes the folder.
+
         Raises:
-            ConfigError: if another process is training it now.
+            ConfigError: if another process is training it now, or nothing can be
+                written.
         """
-        with (self.path / LOCK_FILE).open("w") as file:
+        with contextlib.ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self.path / LOCK_FILE).open("w"))
+            except OSError as error:
+                raise ConfigError(self._cannot_write(error)) from error
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -122,6 +134,14 @@ class RunDirectory:
         if differences(self.config(), config):
             record = json.loads((self.path / CONFIG_FILE).read_text())
             self._write({**record, "config": to_dict(config)})
+
+    def with_stored_devices(self, config: TrainConfig) -> TrainConfig:
+        """Fills in the devices that the run began with, where ``config`` has none."""
+        if config.rollout.num_devices is not None:
+            return config
+        stored = self.config().rollout.num_devices
+        rollout = dataclasses.replace(config.rollout, num_devices=stored)
+        return dataclasses.replace(config, rollout=rollout)
 
     def check_resumable(self, config: TrainConfig) -> None:
         """Checks that ``config`` continues this run to the same numbers.

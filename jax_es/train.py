@@ -4,6 +4,7 @@ A preset is a whole configuration; options change single fields of it. ``--help`
 after a preset shows its values.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import signal
@@ -41,7 +42,7 @@ from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from jax_es.progress import Progress
 from jax_es.run_directory import RunDirectory, changed_versions, find_run, runs_in
-from jax_es.training import TrainingResult, run_training, starting_state
+from jax_es.training import TrainingResult, begin, run_training
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
 
@@ -82,7 +83,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    with StopSignals() as signals:
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
         with input_errors():
             request = parse(argv)
             config, run = request.config, request.run
@@ -92,11 +94,9 @@ def _main(argv: list[str]) -> int:
             # otherwise resume to other numbers.
             config = with_num_devices(config)
             parts = build(config, signals.check)
-            if not request.resume:
-                run.create(config, request.preset)
-            state = starting_state(parts, run, request.resume)
+            stack.enter_context(run.lock())
+            state = begin(parts, run, request.resume, request.preset)
             if request.resume:
-                run.resume(config)
                 _warn_of_changed_versions(run)
         progress = Progress(config.num_generations, int(state.es.generation))
         progress.message(_opening(request, parts, state))
@@ -109,7 +109,7 @@ def _main(argv: list[str]) -> int:
         except OSError as error:
             raise InputError(
                 f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with --resume --name {run.path.name}."
+                f"space, then continue with {_resume_options(run)}."
             ) from error
     progress.message(_closing(request, result))
     return 0
@@ -156,7 +156,7 @@ def parse(argv: list[str]) -> Request:
             f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
         )
         run = find_run(arguments.runs_dir / str(arguments.name))
-        config = _with_stored_devices(config, run)
+        config = run.with_stored_devices(config)
         run.check_resumable(config)
     else:
         require(
@@ -172,15 +172,6 @@ def parse(argv: list[str]) -> Request:
 
 def _is_folder_name(name: str) -> bool:
     return name not in ("", ".", "..") and Path(name).name == name
-
-
-def _with_stored_devices(config: TrainConfig, run: RunDirectory) -> TrainConfig:
-    """Fills in the devices the run began with, where a preset leaves them open."""
-    if config.rollout.num_devices is not None:
-        return config
-    stored = run.config().rollout.num_devices
-    rollout = dataclasses.replace(config.rollout, num_devices=stored)
-    return dataclasses.replace(config, rollout=rollout)
 
 
 def _warn_of_changed_versions(run: RunDirectory) -> None:
@@ -270,12 +261,16 @@ def _report_stop(stop: Stopped, run: RunDirectory) -> int:
         f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
     )
     sys.stderr.write(
-        f"{name}: {saved} in {run.path}; continue with python -m jax_es.train --resume "
-        f"--name {run.path.name}"
-        + ("" if run.path.parent == Path("runs") else f" --runs-dir {run.path.parent}")
-        + "\n"
+        f"{name}: {saved} in {run.path}; continue with python -m jax_es.train "
+        f"{_resume_options(run)}\n"
     )
     return 128 + stop.signum
+
+
+def _resume_options(run: RunDirectory) -> str:
+    parent = run.path.parent
+    where = "" if parent == Path("runs") else f" --runs-dir {parent}"
+    return f"--resume --name {run.path.name}{where}"
 
 
 if __name__ == "__main__":

@@ -76,6 +76,31 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
     return state
 
 
+def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainState:
+    """Creates the run, or checks and takes up the one that is there.
+
+    Call it, and train, inside ``run.lock()``.
+
+    Args:
+        parts: from :func:`build`; their configuration is the run's.
+        run: the run's folder.
+        resume: continue the run that is there.
+        preset: recorded as where a new run's configuration comes from.
+
+    Raises:
+        ValueError: (its subclasses for configurations, checkpoints and metrics) if
+            the run cannot be created or continued; it is then as it was before.
+    """
+    if not resume:
+        run.create(parts.config, preset)
+        return initial_state(parts)
+    run.check_resumable(parts.config)
+    state = starting_state(parts, run, resume)
+    _records(run)
+    run.resume(parts.config)
+    return state
+
+
 def run_training(
     parts: Parts,
     state: TrainState,
@@ -88,7 +113,7 @@ def run_training(
     Args:
         parts: from :func:`build`; closed at the end.
         state: from :func:`starting_state`.
-        run: where metrics and checkpoints go.
+        run: where metrics and checkpoints go; hold its ``lock()``.
         progress: what the user sees.
         check_stop: called often; raises an exception to end the run.
 
@@ -97,7 +122,7 @@ def run_training(
     """
     first = int(state.es.generation)
     session = _Session(parts, run, progress, check_stop, first)
-    with run.lock(), MetricsWriter(run.path, first - 1) as writer, progress:
+    with MetricsWriter(run.path, first - 1) as writer, progress:
         try:
             for _ in range(first, parts.config.num_generations):
                 state = session.advance(state, writer)
@@ -131,17 +156,13 @@ def train_run(
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
     run = RunDirectory(Path(path))
-    config = with_num_devices(config)
     if resume:
-        run.check_resumable(config)
-    parts = build(config)
-    if not resume:
-        run.create(parts.config, preset)
-    state = starting_state(parts, run, resume)
-    if resume:
-        run.resume(config)
-    progress = Progress(config.num_generations, int(state.es.generation))
-    return run_training(parts, state, run, progress)
+        config = run.with_stored_devices(config)
+    parts = build(with_num_devices(config))
+    with run.lock():
+        state = begin(parts, run, resume, preset)
+        progress = Progress(config.num_generations, int(state.es.generation))
+        return run_training(parts, state, run, progress)
 
 
 class _Session:

@@ -7,9 +7,18 @@ import sys
 
 import pytest
 
-from jax_es.config import ConfigError
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
 from jax_es.experiment import TrainConfig
+from jax_es.metrics import MetricsError
 from jax_es.run_directory import RunDirectory, changed_versions, find_run
+from jax_es.training import train_run
+from models import MLPConfig
 
 HOLD_THE_LOCK = """
 import fcntl, pathlib, sys, time
@@ -64,3 +73,46 @@ def test_other_versions_are_noticed(run):
     record["versions"]["jax"] = "0.0.1"
     file.write_text(json.dumps(record))
     assert changed_versions(run) == {"jax": ("0.0.1", now)}
+
+
+TINY = TrainConfig(
+    env=EnvConfig("InvertedPendulum-v5", max_episode_steps=5),
+    policy=MLPConfig(hidden_sizes=(2,)),
+    es=ESConfig(num_pairs=2),
+    rollout=RolloutConfig(num_slots=1, num_devices=1),
+    evaluation=EvaluationConfig(num_episodes=1),
+    num_generations=1,
+)
+LONGER = dataclasses.replace(TINY, num_generations=2)
+
+
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in files}
+
+
+def test_nobody_touches_a_run_that_another_process_trains(tmp_path):
+    train_run(TINY, tmp_path)
+    before = contents(tmp_path)
+    with RunDirectory(tmp_path).lock():
+        for resume in (True, False):
+            with pytest.raises(ConfigError, match="another process"):
+                train_run(LONGER, tmp_path, resume=resume)
+    assert contents(tmp_path) == before
+
+
+def test_a_resume_refused_for_damaged_metrics_changes_nothing(tmp_path):
+    train_run(TINY, tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("damaged\n")
+    before = contents(tmp_path)
+    with pytest.raises(MetricsError, match="line 2"):
+        train_run(LONGER, tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_resume_from_python_keeps_the_devices_of_the_run(tmp_path):
+    train_run(TINY, tmp_path)
+    open_devices = dataclasses.replace(LONGER.rollout, num_devices=None)
+    train_run(dataclasses.replace(LONGER, rollout=open_devices), tmp_path, resume=True)
+    assert find_run(tmp_path).config() == LONGER

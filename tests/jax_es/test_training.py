@@ -494,14 +494,6 @@ def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
     assert_equal_bits(result.state, expected.state)
 
 
-def test_two_processes_never_train_one_run(parts, tmp_path):
-    run = RunDirectory(tmp_path)
-    with run.lock(), pytest.raises(ConfigError, match="trained by another process"):
-        train(parts, run)
-    with run.lock():
-        pass
-
-
 def learn(parts, num_generations):
     """The mean's returns before and after training, on the same 40 episodes."""
     state = initial_state(parts)
