@@ -5,6 +5,7 @@ import io
 import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -13,6 +14,10 @@ from typing import Any, TypeVar
 import tyro
 
 USAGE_ERROR = 2
+
+PATIENCE_SECONDS = 1.0
+"""A signal may come twice at once: to a process, and through the parent it shares a
+group with. Only one that comes later means "at once"."""
 
 T = TypeVar("T")
 
@@ -87,6 +92,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self._signum: int | None = None
+        self._requested_at = 0.0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "StopSignals":
@@ -106,10 +112,14 @@ class StopSignals:
             raise Stopped(self._signum)
 
     def _request(self, signum: int, _: FrameType | None) -> None:
-        self._signum = signum
-        # A second signal does what it would have done without us.
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        now = time.monotonic()
+        if self._signum is None:
+            self._signum, self._requested_at = signum, now
+        elif now - self._requested_at >= PATIENCE_SECONDS:
+            # A second signal does what it would have done without us.
+            for number, handler in self._previous.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.raise_signal(signum)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
