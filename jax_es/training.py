@@ -112,7 +112,7 @@ def run_training(
 
     Args:
         parts: from :func:`build`; closed at the end.
-        state: from :func:`starting_state`.
+        state: from :func:`begin`.
         run: where metrics and checkpoints go; hold its ``lock()``.
         progress: what the user sees.
         check_stop: called often; raises an exception to end the run.

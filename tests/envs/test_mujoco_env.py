@@ -212,7 +212,10 @@ def num_tasks():
     return len(os.listdir("/proc/self/task"))
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/task"),
+    reason="counts threads in /proc, which Linux alone has",
+)
 @pytest.mark.parametrize("env_id", ["Ant-v5", "Hopper-v5"])
 def test_close_ends_the_threads_when_no_view_is_left(env_id):
     gc.collect()  # other tests' environments, whose threads end a little later
