@@ -40,8 +40,11 @@ class ESConfig:
     shaping: Shaping = "pair_rank"
     """Fitness shaping: pair_rank (ranks of F⁺ − F⁻ in [−1, 1], Lorenc & Neruda),
     centered_rank (ranks of all returns in [−½, ½], Salimans et al.) or standardize."""
-    perturbation: Literal["full"] = "full"
-    """Noise family: full gives each weight its own standard normal."""
+    perturbation: Literal["full", "low-rank"] = "full"
+    """Noise family: full gives each weight its own standard normal, low-rank makes a
+    matrix' noise of two thin factors (EGGROLL, arXiv 2511.16652)."""
+    rank: int = 1
+    """Columns of the factors (r); read by perturbation low-rank only."""
     common_seeds: Literal["pair", "generation"] = "pair"
     """Which members meet the same environment seed: the two of a pair, or all of a
     generation (as the paper's code does)."""
@@ -85,6 +88,12 @@ class ESConfig:
                 value in known,
                 f"es.{name} must be one of {', '.join(known)}, got {value!r}.",
             )
+        require(self.rank >= 1, f"es.rank must be at least 1, got {self.rank}.")
+        require(
+            self.rank == 1 or self.perturbation == "low-rank",
+            f"es.rank {self.rank} has no meaning with es.perturbation "
+            f"{self.perturbation}; add --es.perturbation low-rank.",
+        )
         require(
             self.episodes_per_member >= 1,
             f"es.episodes_per_member must be at least 1, got "
@@ -101,6 +110,8 @@ class EnvConfig:
     vector environments."""
     max_episode_steps: int | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
+    terminate_when_unhealthy: bool = True
+    """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
 
     def __post_init__(self) -> None:
         """Checks every field."""

@@ -24,7 +24,7 @@ from jax_es.config import (
     require,
 )
 from jax_es.devices import Devices, available_cores
-from jax_es.noise import FullNoise, Noise
+from jax_es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.types import Policy, VectorEnv
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
@@ -80,13 +80,29 @@ def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> Vecto
         config: which environment.
         num_envs: how many copies.
         num_threads: threads that step them; one per available core if not given.
+
+    Raises:
+        ValueError: if the environment does not exist or does not take the options.
     """
-    return make_vector_env(
-        config.id,
-        num_envs,
-        num_threads=num_threads or available_cores(),
-        max_episode_steps=config.max_episode_steps,
+    # An option at its default goes unsaid: most environments do not know it.
+    options = (
+        {} if config.terminate_when_unhealthy else {"terminate_when_unhealthy": False}
     )
+    try:
+        return make_vector_env(
+            config.id,
+            num_envs,
+            num_threads=num_threads or available_cores(),
+            max_episode_steps=config.max_episode_steps,
+            **options,
+        )
+    except TypeError as error:
+        if "terminate_when_unhealthy" not in str(error):
+            raise
+        raise ConfigError(
+            f"env.terminate_when_unhealthy: {config.id} has no such option; leave it "
+            "True or choose another env.id."
+        ) from error
 
 
 def make_policy(
@@ -162,7 +178,8 @@ def make_noise(config: ESConfig) -> Noise:
     match config.perturbation:
         case "full":
             return FullNoise()
-    raise ConfigError(f"es.perturbation must be 'full', got {config.perturbation!r}.")
+        case "low-rank":
+            return LowRankNoise(config.rank)
 
 
 def num_slots(config: RolloutConfig, num_tasks: int, num_devices: int) -> int:

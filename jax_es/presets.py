@@ -65,12 +65,24 @@ _QUICKSTART = replace(
     checkpoint_every=5,
 )
 
+_HUMANOID_MLP = replace(_HUMANOID_DT, policy=MLPConfig(), es=ESConfig(num_pairs=5_000))
+
+
+def _fast(config: TrainConfig) -> TrainConfig:
+    """The same task and network at a fraction of the cost; not the paper's numbers."""
+    policy = config.policy
+    if isinstance(policy, DecisionTransformerConfig):
+        policy = replace(policy, attention="cache")
+    es = replace(config.es, perturbation="low-rank")
+    return replace(config, policy=policy, es=es)
+
+
 PRESETS: dict[str, TrainConfig] = {
     "quickstart": _QUICKSTART,
-    "humanoid-mlp": replace(
-        _HUMANOID_DT, policy=MLPConfig(), es=ESConfig(num_pairs=5_000)
-    ),
+    "humanoid-mlp": _HUMANOID_MLP,
+    "humanoid-mlp-fast": _fast(_HUMANOID_MLP),
     "humanoid-dt": _HUMANOID_DT,
+    "humanoid-dt-fast": _fast(_HUMANOID_DT),
     "humanoid-dt-half": replace(_HUMANOID_DT, es=ESConfig(num_pairs=10_000)),
     "humanoid-standup": _task("HumanoidStandup-v5", 150_000.0, reward_scale=1e-5),
     "ant": _task("Ant-v5", 3000.0),

@@ -22,7 +22,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers import fan_in_dense
+from models.context import (
+    Cache,
+    Window,
+    append,
+    banded_causal_mask,
+    block_position,
+    cache_mask,
+    window_tokens,
+)
+from models.layers import Embed, LayerNorm, fan_in_dense
 from models.policy import (
     ActionSpec,
     BoxActions,
@@ -32,15 +41,16 @@ from models.policy import (
     select_action,
     to_environment,
 )
-from models.transformer import ACTIVATIONS, Block, causal_mask
+from models.transformer import ACTIVATIONS, Block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecisionTransformerConfig(PolicyConfig):
     """A Decision Transformer (``decision-transformer``); defaults for Humanoid."""
 
-    attention: Literal["window"] = "window"
-    """How the past is read: "window" encodes all of it anew at every step (paper)."""
+    attention: Literal["window", "cache"] = "window"
+    """How the past is read: "window" encodes the last steps anew at every step, as in
+    the paper; "cache" keeps their keys and values and encodes new tokens only."""
     context_length: int = 20
     """What the transformer sees, in environment steps (three tokens each)."""
     width: int = 128
@@ -62,7 +72,10 @@ class DecisionTransformerConfig(PolicyConfig):
         """Checks the fields."""
         super().__post_init__()
         require(
-            self.attention == "window", "attention", self.attention, 'choose "window"'
+            self.attention in ("window", "cache"),
+            "attention",
+            self.attention,
+            'choose "window" or "cache"',
         )
         sizes = ("context_length", "width", "num_layers", "num_heads", "max_timestep")
         for name in sizes:
@@ -109,7 +122,7 @@ class DecisionTransformer(nn.Module):
         """Names the layers."""
         config, width = self.config, self.config.width
         from_table = functools.partial(
-            nn.Embed, features=width, embedding_init=nn.initializers.normal(1.0)
+            Embed, features=width, embedding_init=nn.initializers.normal(1.0)
         )
         self.embed_timestep = from_table(config.max_timestep)
         self.embed_return = fan_in_dense(1, width)
@@ -118,12 +131,12 @@ class DecisionTransformer(nn.Module):
             self.embed_action = fan_in_dense(self.actions.num_outputs, width)
         else:
             self.embed_action = from_table(self.actions.num_outputs)
-        self.embed_norm = nn.LayerNorm(epsilon=1e-5)
+        self.embed_norm = LayerNorm()
         self.blocks = [
             Block(width, config.num_heads, config.activation)
             for _ in range(config.num_layers)
         ]
-        self.final_norm = nn.LayerNorm(epsilon=1e-5)
+        self.final_norm = LayerNorm()
         self.head = fan_in_dense(width, self.actions.num_outputs)
 
     def __call__(
@@ -136,7 +149,8 @@ class DecisionTransformer(nn.Module):
         """Predicts the action of every step from it and the steps before it.
 
         Args:
-            returns_to_go: ``[T]``, scaled; ``T`` at most ``K``.
+            returns_to_go: ``[T]``, scaled; with "window" attention ``T`` is at most
+                ``K``, with "cache" each token attends to the last ``K`` steps.
             observations: ``[T, O]``.
             actions: ``[T, A]`` in [-1, 1], or ``[T]`` integers from 0. The last one
                 is not read: it comes after the last prediction.
@@ -146,16 +160,19 @@ class DecisionTransformer(nn.Module):
             ``[T, num_outputs]``: actions before their tanh, or logits.
         """
         num_steps = returns_to_go.shape[0]
-        if num_steps > self.config.context_length:
+        context_length = self.config.context_length
+        if self.config.attention == "window" and num_steps > context_length:
             raise ValueError(
                 f"trajectory of {num_steps} steps exceeds context_length="
-                f"{self.config.context_length}: pass at most that many steps"
+                f"{context_length}: pass at most that many steps"
             )
         given = self.embed_return_and_state(returns_to_go, observations, timesteps)
         chosen = self.embed_action_taken(actions, timesteps)[:, None]
         tokens = jnp.concatenate([given, chosen], axis=1)  # [T, 3, d]
         tokens = tokens.reshape(3 * num_steps, -1)  # [T, 3, d] → [3T, d]
-        return self.decode(tokens, causal_mask(3 * num_steps), slice(1, None, 3))
+        position = jnp.arange(3 * num_steps)
+        mask = banded_causal_mask(position, position, context_length)
+        return self.decode(tokens, mask, slice(1, None, 3))
 
     def embed_return_and_state(
         self, returns_to_go: jax.Array, observations: jax.Array, timesteps: jax.Array
@@ -188,21 +205,50 @@ class DecisionTransformer(nn.Module):
         outputs = last(tokens[states], *last.keys_and_values(tokens), mask[states])
         return self.head(self.final_norm(outputs))
 
+    def decode_block(
+        self, tokens: jax.Array, cache: Cache, timestep: jax.Array
+    ) -> tuple[Cache, jax.Array]:
+        """Runs the blocks on a step's new tokens, and the head on its state token.
+
+        Args:
+            tokens: ``[3, d]``: the action before, return-to-go, state.
+            cache: of the steps before.
+            timestep: ``[]`` int32, of this step.
+
+        Returns:
+            The cache with the new tokens' keys and values, and ``[num_outputs]``.
+        """
+        context_length = self.config.context_length
+        position = block_position(timestep, context_length)
+        mask = cache_mask(timestep, context_length)
+        cached_keys, cached_values = [], []
+        for block, keys, values in zip(
+            self.blocks, cache.keys, cache.values, strict=True
+        ):
+            new_keys, new_values = block.keys_and_values(tokens)
+            keys = keys.at[:, position].set(new_keys)
+            values = values.at[position].set(jnp.nan_to_num(new_values))
+            cached_keys.append(keys)
+            cached_values.append(values)
+            if block is self.blocks[-1]:  # nothing reads its other outputs
+                tokens, mask = tokens[-1:], mask[-1:]
+            width = self.config.width
+            tokens = block(
+                tokens, keys.reshape(width, -1), values.reshape(-1, width), mask
+            )
+        cache = cache._replace(keys=tuple(cached_keys), values=tuple(cached_values))
+        return cache, self.head(self.final_norm(tokens[-1]))
+
     def _embed_time(self, timesteps: jax.Array) -> jax.Array:
         """``[T]`` → ``[T, d]``; a row past the table's end would read NaN."""
         return self.embed_timestep(jnp.minimum(timesteps, self.config.max_timestep - 1))
 
 
 class DecisionTransformerCarry(NamedTuple):
-    """Context of one episode.
+    """Context of one episode."""
 
-    Tokens are kept embedded: the timestep embedding is absolute, so a step's three
-    tokens do not change as the window moves on.
-    """
-
-    tokens: jax.Array
-    """``[K - 1, 3, d]``, embeddings of the previous steps, the latest last. Only
-    the last ``timestep`` of them belong to this episode."""
+    context: Window | Cache
+    """The previous steps, as ``attention`` reads them."""
     return_to_go: jax.Array
     """``[]`` float32, scaled, as the previous step read it."""
     timestep: jax.Array
@@ -240,8 +286,9 @@ class DecisionTransformerPolicy:
     def initial_carry(self) -> DecisionTransformerCarry:
         """Returns an empty context."""
         config = self.config
+        cached = config.attention == "cache"
         return DecisionTransformerCarry(
-            tokens=jnp.zeros((config.context_length - 1, 3, config.width)),
+            context=self._empty_cache() if cached else self._empty_window(),
             return_to_go=jnp.float32(config.target_return * config.reward_scale),
             timestep=jnp.int32(0),
         )
@@ -259,19 +306,62 @@ class DecisionTransformerPolicy:
         config = self.config
         network = self.network.bind(variables)
         carry = advance(config, carry, reward, first)
-        timestep = carry.timestep[None]
         given = network.embed_return_and_state(
-            carry.return_to_go[None], observation[None], timestep
-        )  # [1, 2, d]
-        outputs = network.decode(*window(carry, given), slice(-1, None))[0]
-        action = select_action(config, self.actions, outputs, key)
-        chosen = network.embed_action_taken(action[None], timestep)[:, None]
-        step = jnp.concatenate([given, chosen], axis=1)  # [1, 3, d]
-        carry = carry._replace(
-            tokens=jnp.concatenate([carry.tokens, step])[1:],
-            timestep=carry.timestep + 1,
-        )
+            carry.return_to_go[None], observation[None], carry.timestep[None]
+        )[0]  # [2, d]
+        if isinstance(carry.context, Cache):
+            context, action = self._act_cached(network, carry, given, key)
+        else:
+            context, action = self._act_windowed(network, carry, given, key)
+        carry = carry._replace(context=context, timestep=carry.timestep + 1)
         return carry, to_environment(config, self.actions, action)
+
+    def _act_windowed(
+        self,
+        network: DecisionTransformer,
+        carry: DecisionTransformerCarry,
+        given: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Window, jax.Array]:
+        """Encodes the whole window; embeds its own action for the steps to come."""
+        tokens, mask = window_tokens(carry.context, given, carry.timestep)
+        outputs = network.decode(tokens, mask, slice(-1, None))[0]
+        action = select_action(self.config, self.actions, outputs, key)
+        chosen = network.embed_action_taken(action[None], carry.timestep[None])
+        return append(carry.context, jnp.concatenate([given, chosen])), action
+
+    def _act_cached(
+        self,
+        network: DecisionTransformer,
+        carry: DecisionTransformerCarry,
+        given: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Cache, jax.Array]:
+        """Encodes the action of the step before and what is given now."""
+        cache, timestep = carry.context, carry.timestep
+        # Before the first step there is no action; a stale one may be NaN.
+        before = jnp.where(timestep == 0, jnp.zeros_like(cache.action), cache.action)
+        chosen = network.embed_action_taken(
+            before[None], jnp.maximum(timestep - 1, 0)[None]
+        )
+        tokens = jnp.concatenate([chosen, given])  # [3, d]
+        cache, outputs = network.decode_block(tokens, cache, timestep)
+        action = select_action(self.config, self.actions, outputs, key)
+        return cache._replace(action=action), action
+
+    def _empty_window(self) -> Window:
+        config = self.config
+        return Window(jnp.zeros((config.context_length - 1, 3, config.width)))
+
+    def _empty_cache(self) -> Cache:
+        config = self.config
+        ring = config.context_length + 1, 3
+        box = isinstance(self.actions, BoxActions)
+        return Cache(
+            keys=(jnp.zeros((config.width, *ring)),) * config.num_layers,
+            values=(jnp.zeros((*ring, config.width)),) * config.num_layers,
+            action=jnp.zeros(self.actions.num_outputs) if box else jnp.int32(0),
+        )
 
 
 def advance(
@@ -283,7 +373,7 @@ def advance(
     """Pays the reward out of the return-to-go, or starts a new episode.
 
     R₀ = target_return · reward_scale and R_t = R_{t-1} - reward_{t-1} · reward_scale.
-    Old tokens stay where they are: at timestep 0 none of them is read.
+    Old contexts stay as they are: at timestep 0 nothing of them is read.
     """
     target = config.target_return * config.reward_scale
     remaining = carry.return_to_go - reward * config.reward_scale
@@ -291,26 +381,3 @@ def advance(
         return_to_go=jnp.where(first, target, remaining),
         timestep=jnp.where(first, 0, carry.timestep),
     )
-
-
-def window(
-    carry: DecisionTransformerCarry, given: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The tokens a step sees, and which of them attend to which.
-
-    Args:
-        carry: the previous steps.
-        given: ``[1, 2, d]``, return-to-go and state tokens of this step.
-
-    Returns:
-        Tokens ``[L, d]`` and their mask ``[L, L]``, L = 3K - 1. Early in an episode the
-        left is padding: zero, and masked out.
-    """
-    num_past, _, width = carry.tokens.shape
-    in_episode = jnp.arange(num_past) >= num_past - carry.timestep  # [K - 1]
-    # Zeroed as well as masked: stale tokens may hold NaN, and 0 · NaN = NaN.
-    past = jnp.where(in_episode[:, None, None], carry.tokens, 0.0)
-    past = past.reshape(3 * num_past, width)  # [K - 1, 3, d] → [3K - 3, d]
-    tokens = jnp.concatenate([past, given[0]])
-    real = jnp.concatenate([jnp.repeat(in_episode, 3), jnp.ones(2, bool)])
-    return tokens, causal_mask(tokens.shape[0]) & real[None, :]

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers import fan_in_dense, symmetric_uniform
+from models.layers import Dense, fan_in_dense, symmetric_uniform
 from models.policy import (
     ActionSpec,
     PolicyConfig,
@@ -56,7 +56,7 @@ class LSTM(nn.Module):
     def setup(self):
         """Names the layers; PyTorch scales an LSTM's kernels by its width."""
         self.input_gates = fan_in_dense(self.width, 4 * self.width)
-        self.hidden_gates = nn.Dense(
+        self.hidden_gates = Dense(
             4 * self.width,
             use_bias=False,
             kernel_init=symmetric_uniform(1.0 / math.sqrt(self.width)),

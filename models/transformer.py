@@ -10,6 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.layers import Dense, LayerNorm
+
 ACTIVATIONS = {"relu": nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)}
 
 
@@ -26,20 +28,24 @@ class Block(nn.Module):
 
     def setup(self):
         """Names the layers; N(0, 0.02) kernels and zero biases, as in GPT-2."""
-        dense = functools.partial(nn.Dense, kernel_init=nn.initializers.normal(0.02))
-        self.attention_norm = nn.LayerNorm(epsilon=1e-5)
+        dense = functools.partial(Dense, kernel_init=nn.initializers.normal(0.02))
+        self.attention_norm = LayerNorm()
         self.query = dense(self.width)
         self.key = dense(self.width)
         self.value = dense(self.width)
         self.projection = dense(self.width)
-        self.mlp_norm = nn.LayerNorm(epsilon=1e-5)
+        self.mlp_norm = LayerNorm()
         self.expand = dense(4 * self.width)
         self.contract = dense(self.width)
 
     def keys_and_values(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What other tokens attend to: ``[L, d]`` → keys and values ``[L, H, d/H]``."""
+        """What other tokens attend to: ``[L, d]`` → keys ``[d, L]``, values ``[L, d]``.
+
+        Keys are transposed because attention multiplies by them that way: kept so, a
+        cache need not be transposed at every step.
+        """
         x = self.attention_norm(tokens)
-        return self._split_heads(self.key(x)), self._split_heads(self.value(x))
+        return self.key(x).T, self.value(x)
 
     def __call__(
         self, tokens: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
@@ -48,33 +54,34 @@ class Block(nn.Module):
 
         Args:
             tokens: ``[Q, d]``.
-            keys: ``[L, H, d/H]``.
-            values: ``[L, H, d/H]``.
+            keys: ``[d, L]``.
+            values: ``[L, d]``.
             mask: ``[Q, L]`` bool, whether token q attends to key l.
 
         Returns:
             ``[Q, d]``.
         """
-        queries = self._split_heads(self.query(self.attention_norm(tokens)))
-        attended = attend(queries, keys, values, mask)
-        attended = attended.reshape(tokens.shape)  # [Q, H, d/H] → [Q, d]
-        tokens += self.projection(attended)
+        heads = self.num_heads, self.width // self.num_heads  # H, d/H
+        queries = self.query(self.attention_norm(tokens))
+        attended = attend(
+            queries.reshape(-1, *heads),  # [Q, d] → [Q, H, d/H]
+            keys.reshape(*heads, -1),  # [d, L] → [H, d/H, L]
+            values.reshape(-1, *heads),  # [L, d] → [L, H, d/H]
+            mask,
+        )
+        tokens += self.projection(attended.reshape(tokens.shape))
         hidden = ACTIVATIONS[self.activation](self.expand(self.mlp_norm(tokens)))
         return tokens + self.contract(hidden)
-
-    def _split_heads(self, x: jax.Array) -> jax.Array:
-        """Reshapes ``[L, d]`` → ``[L, H, d/H]``."""
-        return x.reshape(x.shape[0], self.num_heads, self.width // self.num_heads)
 
 
 def attend(
     queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
 ) -> jax.Array:
-    """Scaled dot-product attention, softmax(q kᵀ/√(d/H)) v, for every head.
+    """Scaled dot-product attention, softmax(q k/√(d/H)) v, for every head.
 
     Args:
         queries: ``[Q, H, d/H]``.
-        keys: ``[L, H, d/H]``.
+        keys: ``[H, d/H, L]``.
         values: ``[L, H, d/H]``; finite even where masked, since 0 · NaN = NaN.
         mask: ``[Q, L]`` bool. A query that may attend to nothing gets finite
             nonsense instead of NaN, so that padding cannot spread.
@@ -83,12 +90,10 @@ def attend(
         ``[Q, H, d/H]``.
     """
     scale = 1.0 / math.sqrt(queries.shape[-1])
-    scores = jnp.einsum("qhd,lhd->hql", queries * scale, keys)
+    scores = jnp.einsum("qhd,hdl->hql", queries * scale, keys)
     scores = jnp.where(mask[None], scores, jnp.finfo(scores.dtype).min)
-    return jnp.einsum("hql,lhd->qhd", nn.softmax(scores), values)
-
-
-def causal_mask(num_tokens: int) -> jax.Array:
-    """``[L, L]`` bool: a token attends to itself and to what came before it."""
-    position = jnp.arange(num_tokens)
-    return position[:, None] >= position[None, :]
+    # The softmax is divided by its sum last, where there is least to divide.
+    weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))  # [H, Q, L]
+    attended = jnp.einsum("hql,lhd->hqd", weights, values)
+    attended /= weights.sum(axis=-1, keepdims=True)
+    return attended.transpose(1, 0, 2)
