@@ -49,9 +49,12 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_threads: threads that step them, this one included; by default the number of
             CPUs this process may use.
         max_episode_steps: the limit on an episode; by default the task's own.
+        terminate_when_unhealthy: whether falling ends an episode; Gymnasium's option of
+            the same name, for the tasks that have it there.
 
     Raises:
-        ValueError: the id is not supported, or a number is not a positive integer.
+        ValueError: the id is not supported, a number is not a positive integer, or the
+            task cannot go on in an unhealthy state.
     """
 
     supported: ClassVar[tuple[str, ...]] = tuple(TASKS)
@@ -62,6 +65,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_envs: int,
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
+        terminate_when_unhealthy: bool = True,
     ) -> None:
         """Compiles the model and allocates the simulations."""
         if env_id not in TASKS:
@@ -72,9 +76,14 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         if num_threads is None:
             num_threads = available_cpus()
         self.num_threads = positive_int("num_threads", num_threads)
+        task = TASKS[env_id]
+        if not (terminate_when_unhealthy or task.may_go_on_unhealthy):
+            raise ValueError(
+                f"terminate_when_unhealthy: {env_id} has no such option; leave it True "
+                f"or choose {', '.join(_going_on_unhealthy())}"
+            )
         _silence_mujoco_log()
 
-        task = TASKS[env_id]
         path = Path(gymnasium.__file__).parent / "envs/mujoco/assets" / task.model_file
         model = mujoco.MjModel.from_xml_path(str(path))
         if task.contact_forces:
@@ -82,6 +91,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         else:
             self._batch = Batch(model, num_envs, self.num_threads)
         self._task = task(model, self._batch.bind)
+        self._task.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
         self._generators: list[np.random.Generator | None] = [None] * num_envs
@@ -139,11 +149,14 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 out=self._observations,
                 casting="same_kind",
             )
-            terminated = self._task.terminated()
-            rewards = self._task.reward(actions, terminated)
+            unhealthy = self._task.unhealthy()
+            rewards = self._task.reward(actions, unhealthy)
             self._task.remember()
         rewards[failed] = np.nan
-        return rewards, terminated | failed, False, {"simulation_failed": failed}
+        terminated = failed
+        if self._task.terminate_when_unhealthy:
+            terminated = failed | unhealthy
+        return rewards, terminated, False, {"simulation_failed": failed}
 
     def _simulate(self, live: np.ndarray) -> np.ndarray:
         """Steps the live simulations; returns ``[num_envs]``, those that failed."""
@@ -155,6 +168,11 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             failed[error.ids] = True
         # Counts start from 0 in each episode.
         return failed | (live & self._num_unstable.any(axis=1))
+
+
+def _going_on_unhealthy() -> list[str]:
+    """Returns the ids of the tasks that know ``terminate_when_unhealthy``."""
+    return [env_id for env_id, task in TASKS.items() if task.may_go_on_unhealthy]
 
 
 def available_cpus() -> int:

@@ -39,6 +39,10 @@ class MujocoTask(abc.ABC):
     """Scale of the noise on the initial positions and velocities."""
     normal_velocity_noise: ClassVar[bool] = False
     """Whether the initial velocities' noise is normal instead of uniform."""
+    may_go_on_unhealthy: ClassVar[bool] = False
+    """Whether Gymnasium's task takes the option ``terminate_when_unhealthy``."""
+    terminate_when_unhealthy: bool = True
+    """Whether an unhealthy state ends the episode."""
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds the state, which every task reads."""
@@ -65,22 +69,22 @@ class MujocoTask(abc.ABC):
     def observation(self) -> tuple[np.ndarray, ...]:
         """Returns the observation in pieces ``[N, k]``, float64."""
 
-    def terminated(self) -> np.ndarray:
-        """Returns ``[N]`` bool; nothing ends a task but its limit, unless overridden.
+    def unhealthy(self) -> np.ndarray:
+        """Returns ``[N]`` bool: who has fallen or left the range in which it may act.
 
-        Called after :meth:`observation`.
+        Nobody, unless overridden. Called after :meth:`observation`.
         """
         return np.zeros(len(self.qpos), bool)
 
     @abc.abstractmethod
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns the ``[N]`` rewards of a step.
 
         Called after :meth:`observation`.
 
         Args:
             actions: ``[N, A]`` float32.
-            terminated: ``[N]`` bool, what :meth:`terminated` returned.
+            unhealthy: ``[N]`` bool, what :meth:`unhealthy` returned.
         """
 
     def remember(self) -> None:
@@ -108,15 +112,15 @@ class Runner(MujocoTask):
         """Keeps the position."""
         self._x_before[:] = self.x_position()
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns velocity and survival less the costs of control and contact."""
         velocity = (self.x_position() - self._x_before) / self.time_step
-        income = self.forward_weight * velocity + self.survival(terminated)
+        income = self.forward_weight * velocity + self.survival(unhealthy)
         return income - (self.control_cost(actions) + self.contact_cost())
 
-    def survival(self, terminated: np.ndarray) -> np.ndarray | float:
+    def survival(self, unhealthy: np.ndarray) -> np.ndarray | float:
         """Returns ``[N]``, what is paid to the healthy."""
-        return self.healthy_reward * ~terminated
+        return self.healthy_reward * ~unhealthy
 
     def control_cost(self, actions: np.ndarray) -> np.ndarray:
         """Returns ``[N]`` float32: Gymnasium sums the float32 action, unclipped."""
@@ -159,6 +163,7 @@ class Walker2d(Runner):
 
     model_file = "walker2d_v5.xml"
     num_substeps = 4
+    may_go_on_unhealthy = True
     reset_noise = 5e-3
     healthy_reward = 1.0
     control_weight = 1e-3
@@ -167,8 +172,8 @@ class Walker2d(Runner):
         """Returns positions but x, and velocities clipped at 10."""
         return self.qpos[:, 1:], np.clip(self.qvel, -10, 10)
 
-    def terminated(self) -> np.ndarray:
-        """Ends unless 0.8 < z < 2 and |angle| < 1."""
+    def unhealthy(self) -> np.ndarray:
+        """Unless 0.8 < z < 2 and |angle| < 1."""
         z, angle = self.qpos[:, 1], self.qpos[:, 2]
         return ~((z > 0.8) & (z < 2.0) & (np.abs(angle) < 1.0))
 
@@ -178,8 +183,8 @@ class Hopper(Walker2d):
 
     model_file = "hopper.xml"
 
-    def terminated(self) -> np.ndarray:
-        """Ends unless z > 0.7, |angle| < 0.2 and the rest of the state is < 100."""
+    def unhealthy(self) -> np.ndarray:
+        """Unless z > 0.7, |angle| < 0.2 and the rest of the state is < 100."""
         z, angle = self.qpos[:, 1], self.qpos[:, 2]
         bounded = (np.abs(self.qpos[:, 2:]) < 100).all(axis=1)
         bounded &= (np.abs(self.qvel) < 100).all(axis=1)
@@ -192,6 +197,7 @@ class Ant(Runner):
     model_file = "ant.xml"
     num_substeps = 5
     contact_forces = True
+    may_go_on_unhealthy = True
     reset_noise = 0.1
     normal_velocity_noise = True
     healthy_reward = 1.0
@@ -218,8 +224,8 @@ class Ant(Runner):
         """Returns the cost of the clipped forces, as :meth:`observation` left them."""
         return 5e-4 * np.square(self._clipped_forces).sum(axis=1)
 
-    def terminated(self) -> np.ndarray:
-        """Ends unless the state is finite and 0.2 <= z <= 1."""
+    def unhealthy(self) -> np.ndarray:
+        """Unless the state is finite and 0.2 <= z <= 1."""
         z = self.qpos[:, 2]
         return ~((z >= 0.2) & (z <= 1.0) & _finite(self.qpos, self.qvel))
 
@@ -230,6 +236,7 @@ class HumanoidV4(Runner):
     model_file = "humanoid.xml"
     num_substeps = 5
     contact_forces = True
+    may_go_on_unhealthy = True
     reset_noise = 1e-2
     forward_weight = 1.25
     healthy_reward = 5.0
@@ -261,16 +268,18 @@ class HumanoidV4(Runner):
             self._forces,
         )
 
-    def survival(self, terminated: np.ndarray) -> float:
-        """Returns 5 always: version 4 also pays for the step that falls."""
-        return self.healthy_reward
+    def survival(self, unhealthy: np.ndarray) -> np.ndarray | float:
+        """Returns 5 also for the step that falls, if that ends the episode."""
+        if self.terminate_when_unhealthy:
+            return self.healthy_reward
+        return self.healthy_reward * ~unhealthy
 
     def control_cost(self, actions: np.ndarray) -> np.ndarray:
         """Returns ``[N]`` float64: the humanoids sum MuJoCo's copy of the action."""
         return self.control_weight * np.square(self.ctrl).sum(axis=1)
 
-    def terminated(self) -> np.ndarray:
-        """Ends unless 1 < z < 2."""
+    def unhealthy(self) -> np.ndarray:
+        """Unless 1 < z < 2."""
         z = self.qpos[:, 2]
         return ~((z > 1.0) & (z < 2.0))
 
@@ -289,9 +298,9 @@ class HumanoidV5(HumanoidV4):
             self._forces[:, 6:],
         )
 
-    def survival(self, terminated: np.ndarray) -> np.ndarray:
-        """Returns 5 for the healthy."""
-        return self.healthy_reward * ~terminated
+    def survival(self, unhealthy: np.ndarray) -> np.ndarray:
+        """Returns 5 for the healthy, whatever ends the episode."""
+        return self.healthy_reward * ~unhealthy
 
     def contact_cost(self) -> np.ndarray:
         """Returns the cost of contact forces, at most 10."""
@@ -302,6 +311,7 @@ class HumanoidStandup(HumanoidV5):
     """HumanoidStandup-v5, 348 observations: paid for the height of its torso."""
 
     model_file = "humanoidstandup.xml"
+    may_go_on_unhealthy = False
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds what the humanoids read, and keeps the physics' step."""
@@ -312,13 +322,13 @@ class HumanoidStandup(HumanoidV5):
         """Keeps nothing: no velocity is paid."""
         return
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns z over the physics step's length, less the costs, plus 1."""
         height = self.qpos[:, 2] / self._physics_step
         return height - self.control_cost(actions) - self.contact_cost() + 1
 
-    def terminated(self) -> np.ndarray:
-        """Never ends by itself."""
+    def unhealthy(self) -> np.ndarray:
+        """Nobody: it begins on its back."""
         return np.zeros(len(self.qpos), bool)
 
 
@@ -333,12 +343,12 @@ class InvertedPendulum(MujocoTask):
         """Returns positions and velocities."""
         return self.qpos, self.qvel
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns 1 while up."""
-        return 1.0 * ~terminated
+        return 1.0 * ~unhealthy
 
-    def terminated(self) -> np.ndarray:
-        """Ends unless the state is finite and |angle| <= 0.2."""
+    def unhealthy(self) -> np.ndarray:
+        """Unless the state is finite and |angle| <= 0.2."""
         return ~(_finite(self.qpos, self.qvel) & (np.abs(self.qpos[:, 1]) <= 0.2))
 
 
@@ -366,7 +376,7 @@ class InvertedDoublePendulum(MujocoTask):
             np.clip(self._constraint_force, -10, 10),
         )
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns survival less penalties on distance and velocity.
 
         Gymnasium squares scalars, with C's ``pow``; an array's square may differ in
@@ -376,10 +386,10 @@ class InvertedDoublePendulum(MujocoTask):
         v1, v2 = self.qvel[:, 1], self.qvel[:, 2]
         distance_penalty = 0.01 * x**2 + (y - 2) ** 2
         velocity_penalty = 1e-3 * v1**2 + 5e-3 * v2**2
-        return 10.0 * ~terminated - distance_penalty - velocity_penalty
+        return 10.0 * ~unhealthy - distance_penalty - velocity_penalty
 
-    def terminated(self) -> np.ndarray:
-        """Ends when the tip is at most 1 high."""
+    def unhealthy(self) -> np.ndarray:
+        """When the tip is at most 1 high."""
         return self._tip[:, 2] <= 1
 
 
@@ -421,7 +431,7 @@ class Reacher(MujocoTask):
             (self._fingertip - self._target)[:, :2],
         )
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns minus the distance to the goal and minus the squared action."""
         return -_distance(self._fingertip, self._target) - np.square(actions).sum(
             axis=1
@@ -467,7 +477,7 @@ class Pusher(MujocoTask):
             self._goal,
         )
 
-    def reward(self, actions: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns minus the object's distances to goal and arm, less control."""
         near = -_distance(self._object, self._arm) * 0.5
         far = -_distance(self._object, self._goal)

@@ -135,6 +135,9 @@ class RolloutConfig:
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began
     with."""
+    num_groups: int | None = None
+    """Groups of slots that take turns: while one's actions are computed, another's
+    environments step. Two with an accelerator and one on a CPU if not given."""
     observation_statistics: bool = True
     """Normalise observations by running mean and standard deviation (the paper's
     "VBN")."""
@@ -150,7 +153,7 @@ class RolloutConfig:
             self.num_slots >= 1,
             f"rollout.num_slots must be at least 1, got {self.num_slots}.",
         )
-        for name in ("num_threads", "num_devices"):
+        for name in ("num_threads", "num_devices", "num_groups"):
             value = getattr(self, name)
             require(
                 value is None or value >= 1,

@@ -52,6 +52,9 @@ class TrainConfig:
     """Evaluation of the mean policy."""
     num_generations: int = 200
     """Generations to train for, counted from the start of the run."""
+    max_env_steps: int | None = None
+    """Environment steps after which no further generation begins, evaluation included;
+    no limit if not given."""
     seed: int = 0
     """Seeds the weights, the noise and the environments."""
     checkpoint_every: int = 1
@@ -62,6 +65,11 @@ class TrainConfig:
         require(
             self.num_generations >= 1,
             f"num_generations must be at least 1, got {self.num_generations}.",
+        )
+        require(
+            self.max_env_steps is None or self.max_env_steps >= 1,
+            f"max_env_steps must be at least 1, got {self.max_env_steps}; leave it out "
+            "for no limit.",
         )
         require(
             0 <= self.seed < 2**31,
@@ -182,13 +190,20 @@ def make_noise(config: ESConfig) -> Noise:
             return LowRankNoise(config.rank)
 
 
-def num_slots(config: RolloutConfig, num_tasks: int, num_devices: int) -> int:
-    """Returns the slots to allocate: as configured, but no more than tasks.
+def slot_groups(
+    config: RolloutConfig, num_tasks: int, devices: Devices
+) -> tuple[int, ...]:
+    """Returns the slots of each group: as configured, but no more than tasks.
 
-    Rounded up to a multiple of the devices, each of which holds equally many.
+    Rounded up, so that all groups are alike and each device holds equally many.
     """
+    num_groups = config.num_groups
+    if num_groups is None:
+        # On a CPU the policies and the physics share the cores: nothing overlaps.
+        num_groups = 1 if devices.platform == "cpu" else 2
     slots = min(config.num_slots, num_tasks)
-    return -(-slots // num_devices) * num_devices
+    block = num_groups * devices.count
+    return (-(-slots // block) * devices.count,) * num_groups
 
 
 def policy_kind(config: models.AnyPolicyConfig) -> str:

@@ -19,7 +19,7 @@ from jax_es.experiment import (
     make_env,
     make_noise,
     make_policy,
-    num_slots,
+    slot_groups,
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
@@ -51,10 +51,25 @@ class Parts(NamedTuple):
 
     config: TrainConfig
     devices: Devices
-    env: VectorEnv
+    envs: tuple[VectorEnv, ...]
     policy: Policy
     rollout: Rollout
     es: OpenAIES
+
+    @property
+    def env(self) -> VectorEnv:
+        """One of the vector environments, which are all alike."""
+        return self.envs[0]
+
+    @property
+    def num_slots(self) -> int:
+        """S, over all groups."""
+        return sum(env.num_envs for env in self.envs)
+
+    def close(self) -> None:
+        """Releases the environments."""
+        for env in self.envs:
+            env.close()
 
 
 def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Parts:
@@ -72,17 +87,17 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
         2 * config.es.num_pairs * config.es.episodes_per_member
         + config.evaluation.num_episodes
     )
-    env = make_env(
-        config.env,
-        num_slots(config.rollout, num_tasks, devices.count),
-        config.rollout.num_threads,
+    groups = slot_groups(config.rollout, num_tasks, devices)
+    envs = tuple(
+        make_env(config.env, size, config.rollout.num_threads) for size in groups
     )
     policy = make_policy(
-        config.policy, env.single_observation_space, env.single_action_space
+        config.policy, envs[0].single_observation_space, envs[0].single_action_space
     )
     noise = make_noise(config.es)
+    rollout = Rollout(policy, noise, envs, devices)
     es = openai_es(config.es, noise, spread_weighted_sum(noise, devices, on_call))
-    return Parts(config, devices, env, policy, Rollout(policy, noise, env, devices), es)
+    return Parts(config, devices, envs, policy, rollout, es)
 
 
 def initial_state(parts: Parts) -> TrainState:

@@ -115,8 +115,8 @@ class LowRankNoise:
 
     A ``[a, r]`` and B ``[b, r]`` are standard normal, so every entry of ε has mean 0
     and variance 1 and no two are correlated, though it is not normal (rank 1: a product
-    of two normals). r(a + b) numbers are drawn instead of ab. All members share one copy
-    of θ and bring their factors: the collection ``"perturbation"`` of
+    of two normals). r(a + b) numbers are drawn instead of ab. All members share one
+    copy of θ and bring their factors: the collection ``"perturbation"`` of
     ``models/layers.py``. Source: EGGROLL, arXiv 2511.16652.
 
     A weight with more than two axes is the matrix of its last axis against all others.
@@ -220,8 +220,11 @@ def _blocks(
     """Cuts ``[B]`` into ``[number of blocks, size]``, the last one filled up with 0."""
     size = min(size, len(pairs))
     missing = -len(pairs) % size
-    padded = (jnp.pad(x, (0, missing)).reshape(-1, size) for x in (pairs, weights))
-    return tuple(padded)
+
+    def fill(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, (0, missing)).reshape(-1, size)
+
+    return fill(pairs), fill(weights)
 
 
 def normals(key: jax.Array, count: int) -> jax.Array:

@@ -1,11 +1,12 @@
 """Plots learning curves: ``python -m jax_es.plot RUN [RUN …] --output curves.png``.
 
-One panel per task, one line per kind of policy: the median over the runs (the
-seeds), in a band from the lowest to the highest. The numbers behind it are printed as a
-Markdown table.
+One panel per task, one line per kind of policy, attention and noise: the median over
+the runs (the seeds), in a band from the lowest to the highest. The numbers behind it
+are printed as a Markdown table.
 """
 
 import dataclasses
+import itertools
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ import tyro
 
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, EnvConfig, require
-from jax_es.experiment import policy_kind
+from jax_es.experiment import TrainConfig, policy_kind
 from jax_es.metrics import GenerationRecord, read_metrics
 from jax_es.run_directory import find_run
 
@@ -31,7 +32,7 @@ RETURNS = {
 }
 
 # Told apart without colour, in print and by readers who see colours differently.
-LINE_STYLES = ("-", "--", ":", "-.")
+LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Arguments:
     """Plots the learning curves of one or more runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders; runs of one environment and one kind of policy form one line."""
+    """Run folders; runs that differ in their seeds alone form one line."""
     output: Path = Path("learning_curves.png")
     """The picture; its ending (.png, .svg, .pdf) decides the format."""
     x: Literal["env-steps", "generations", "seconds"] = "env-steps"
@@ -71,11 +72,11 @@ def _main(argv: list[str]) -> int:
 
 
 Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
-"""Task → kind of policy → runs → records."""
+"""Task → variant → runs → records."""
 
 
 def group(runs: tuple[Path, ...]) -> Panels:
-    """Reads runs and sorts them by environment and kind of policy.
+    """Reads runs and sorts them by environment and variant.
 
     Raises:
         ValueError: for a folder that is no run, or has no finished generation.
@@ -87,8 +88,25 @@ def group(runs: tuple[Path, ...]) -> Panels:
         if not records:
             raise ConfigError(f"{path} has no finished generation to plot.")
         lines = panels.setdefault(_task(config.env), {})
-        lines.setdefault(policy_kind(config.policy), []).append(records)
+        lines.setdefault(variant(config), []).append(records)
     return panels
+
+
+def variant(config: TrainConfig) -> str:
+    """Names what is compared: the kind of policy, and how it differs from the paper's.
+
+    Example:
+        >>> from jax_es.config import ESConfig
+        >>> variant(TrainConfig(es=ESConfig(perturbation="low-rank", rank=4)))
+        'decision-transformer, rank 4'
+    """
+    name = policy_kind(config.policy)
+    attention = getattr(config.policy, "attention", "window")
+    if attention != "window":
+        name += f", {attention}"
+    if config.es.perturbation == "low-rank":
+        name += f", rank {config.es.rank}"
+    return name
 
 
 def _task(env: EnvConfig) -> str:
@@ -159,11 +177,11 @@ def draw(panels: Panels, x: str, y: str) -> Any:
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (env_id, lines) in zip(axes, panels.items(), strict=True):
         for style, (kind, runs) in zip(
-            LINE_STYLES, sorted(lines.items()), strict=False
+            itertools.cycle(LINE_STYLES), sorted(lines.items()), strict=False
         ):
             grid, median, low, high = band(runs, x_field, y_field)
             seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-            axis.plot(grid, median, style, label=f"{kind} ({seeds})")
+            axis.plot(grid, median, linestyle=style, label=f"{kind} ({seeds})")
             axis.fill_between(grid, low, high, alpha=0.2)
         axis.set(title=env_id, xlabel=x_label, ylabel=y_label)
         axis.grid(alpha=0.3)

@@ -7,6 +7,10 @@ whose episode ends takes the next task at once: weights regenerated from the mem
 key, environment reset with the task's own seed. When the queue is dry, the live slots
 are packed into narrower programs.
 
+The slots form one group, or several, each with a vector environment of its own. While
+the devices compute one group's actions, the CPU steps another's environments: with an
+accelerator neither waits for the other. Groups take turns in a fixed order.
+
 A task's result depends on the task alone, not on its slot, its neighbours or the
 order of tasks. (The only admissible difference is rounding: a wider program may add
 in another order.) The same tasks on the same machine are always scheduled alike.
@@ -17,7 +21,7 @@ that the devices run.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -67,31 +71,38 @@ class RolloutResult(NamedTuple):
 
 
 class Rollout:
-    """Runs tasks on one vector environment with one policy.
+    """Runs tasks on vector environments with one policy.
 
     Args:
         policy: the policy, written for one member and one environment.
         noise: the noise family of the population.
-        env: the vector environment; its ``num_envs`` is the number of slots S.
-        devices: where policies are computed; S must be a multiple of their number.
+        envs: a vector environment for each group of slots, all alike; together their
+            ``num_envs`` are the slots S.
+        devices: where policies are computed; each ``num_envs`` must be a multiple of
+            their number.
     """
 
     def __init__(
-        self, policy: Policy, noise: Noise, env: VectorEnv, devices: Devices
+        self,
+        policy: Policy,
+        noise: Noise,
+        envs: Sequence[VectorEnv],
+        devices: Devices,
     ) -> None:
+        (num_envs,) = {env.num_envs for env in envs}
         require(
-            env.num_envs % devices.count == 0,
-            f"rollout.num_slots must be a multiple of the {devices.count} devices, "
-            f"got {env.num_envs}.",
+            num_envs % devices.count == 0,
+            f"rollout.num_slots must be a multiple of the {devices.count} devices in "
+            f"each group, got {num_envs}.",
         )
-        self._env = env
+        self._envs = list(envs)
         self._devices = devices
         self._programs = SlotPrograms(
             policy,
             noise,
             devices,
-            env.num_envs // devices.count,
-            env.single_observation_space.shape,
+            num_envs // devices.count,
+            envs[0].single_observation_space.shape,
         )
         self._is_compiled = False
 
@@ -115,49 +126,103 @@ class Rollout:
         if not self._is_compiled:
             self._programs.compile(shared)
             self._is_compiled = True
-        loop = _Loop(self._env, self._programs, self._devices.count, shared, tasks)
-        loop.fill()
-        while loop.is_live.any():
-            loop.step()
-            on_step(loop.num_done, len(tasks.pair))
-        return loop.result()
+        num_devices = self._devices.count
+        queue = TaskQueue(tasks.pair, num_devices * len(self._envs))
+        record = _Record(tasks, self._envs[0].single_observation_space.shape)
+        groups = [
+            _Group(env, self._programs, shared, tasks, queue, record, lanes.tolist())
+            for env, lanes in zip(
+                self._envs,
+                np.arange(num_devices * len(self._envs)).reshape(-1, num_devices),
+                strict=True,
+            )
+        ]
+        for group in groups:
+            group.fill()
+        while any(group.is_live.any() for group in groups):
+            for group in groups:
+                group.step()
+            on_step(record.num_done, len(tasks.pair))
+        return record.result()
 
     def _share(
         self, population: Population, statistics: ObservationStatistics | None
     ) -> Shared:
         """Places what all slots read on every device."""
         if statistics is None:
-            size = self._env.single_observation_space.shape
+            size = self._envs[0].single_observation_space.shape
             normalizer = np.zeros(size, np.float32), np.ones(size, np.float32)
         else:
             normalizer = mean_and_std(statistics)
         return self._devices.share((population, normalizer))
 
 
-class _Loop:
-    """One call of :meth:`Rollout.run`: what the host knows of each slot.
+class _Record:
+    """What one call of :meth:`Rollout.run` gathers, over all groups."""
 
-    Slot arrays are indexed by environment, ``[S]``; ``_served`` says which
-    environments the programs currently serve.
+    def __init__(self, tasks: Tasks, observation_shape: tuple[int, ...]) -> None:
+        num_tasks = len(tasks.pair)
+        self.num_done = 0
+        self.returns = np.zeros(num_tasks)
+        self.lengths = np.zeros(num_tasks, np.int32)
+        self.failed = np.zeros(num_tasks, bool)
+        self.statistics = initial_statistics(int(np.prod(observation_shape)))
+        self.computed_steps = 0
+        self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
+
+    def result(self) -> RolloutResult:
+        """Returns what was gathered."""
+        return RolloutResult(
+            self.returns,
+            self.lengths,
+            self.failed,
+            self.statistics,
+            int(self.lengths.sum()),
+            self.computed_steps,
+            self.seconds,
+        )
+
+    @contextlib.contextmanager
+    def timed(self, activity: str) -> Iterator[None]:
+        """Counts the time of a block as the activity's."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[activity] += time.perf_counter() - started
+
+
+class _Group:
+    """One group's slots in one call of :meth:`Rollout.run`: what the host knows.
+
+    Slot arrays are indexed by environment, ``[num_envs]``; ``_served`` says which
+    environments the programs currently serve. ``lanes`` are the numbers by which the
+    queue knows this group on each of the ``D`` devices.
     """
 
     def __init__(
         self,
         env: VectorEnv,
         programs: SlotPrograms,
-        num_devices: int,
         shared: Shared,
         tasks: Tasks,
+        queue: TaskQueue,
+        record: _Record,
+        lanes: list[int],
     ) -> None:
         self._env = env
         self._programs = programs
         self._shared = shared
         self._tasks = tasks
+        self._queue = queue
+        self._record = record
+        self._lanes = lanes
+        self._is_alone = queue.num_lanes == len(lanes)
         num_slots = env.num_envs
-        self._queue = TaskQueue(tasks.pair, num_devices)
         self._slots, self._carry = programs.empty(shared, programs.widths[0])
+        self._actions: jax.Array | None = None
         # Which environment each policy slot serves, [D, width].
-        self._served = np.arange(num_slots).reshape(num_devices, -1)
+        self._served = np.arange(num_slots).reshape(len(lanes), -1)
         self.is_live = np.zeros(num_slots, bool)
         self._task = np.full(num_slots, IDLE)
         self._return = np.zeros(num_slots)
@@ -166,36 +231,24 @@ class _Loop:
         self._limit = np.zeros(num_slots, np.int32)
         self._observed = np.zeros(num_slots, bool)
         self._observation = np.zeros(0)
-        action_space = self._env.single_action_space
-        self._actions = np.zeros((num_slots, *action_space.shape), action_space.dtype)
-        num_tasks = len(tasks.pair)
-        self.num_done = 0
-        self._returns = np.zeros(num_tasks)
-        self._lengths = np.zeros(num_tasks, np.int32)
-        self._failed = np.zeros(num_tasks, bool)
-        self._statistics = initial_statistics(
-            int(np.prod(self._env.single_observation_space.shape))
-        )
-        self._computed_steps = 0
-        self._seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
 
     def fill(self) -> None:
-        """Gives every slot its first task."""
+        """Gives every slot its first task and starts computing the first actions."""
         self._env.halt(np.ones(self._env.num_envs, bool))
         # Device by device in turn, so that few tasks still use all devices.
         self._refill(self._served.T.ravel())
         self._narrow()
+        self._act()
 
     def step(self) -> None:
-        """One policy step and one environment step of every live slot."""
-        self._observe()
-        self._act()
-        with self._timed("environment"):
-            observation, reward, terminated, truncated, info = self._env.step(
-                self._actions
-            )
-        self._observation = observation
+        """Steps every live environment; starts computing the next actions."""
         live = self.is_live
+        if not live.any():
+            return
+        actions = self._take_actions()
+        with self._record.timed("environment"):
+            observation, reward, terminated, truncated, info = self._env.step(actions)
+        self._observation = observation
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN
             self._return[live] += reward[live]
         self._length[live] += 1
@@ -203,30 +256,20 @@ class _Loop:
         ended = live & (terminated | truncated | (self._length >= self._limit))
         if ended.any():
             self._finish(ended, info)
-
-    def result(self) -> RolloutResult:
-        """Returns what was gathered."""
-        return RolloutResult(
-            self._returns,
-            self._lengths,
-            self._failed,
-            self._statistics,
-            int(self._lengths.sum()),
-            self._computed_steps,
-            self._seconds,
-        )
-
-    def _observe(self) -> None:
-        """Adds the observations that the policy is about to see to the statistics."""
-        observed = self.is_live & self._observed
-        if observed.any():
-            self._statistics = observe(self._statistics, self._observation[observed])
+        self._act()
 
     def _act(self) -> None:
-        """Computes the actions of the slots that the current programs hold."""
+        """Starts computing the actions of the slots that the programs hold."""
+        if not self.is_live.any():
+            return
+        observed = self.is_live & self._observed
+        if observed.any():
+            self._record.statistics = observe(
+                self._record.statistics, self._observation[observed]
+            )
         served = self._served
-        with self._timed("policy"):
-            self._carry, actions = self._programs.act(
+        with self._record.timed("policy"):
+            self._carry, self._actions = self._programs.act(
                 self._shared,
                 self._slots,
                 self._carry,
@@ -234,18 +277,26 @@ class _Loop:
                 self._reward[served],
                 self._length[served],
             )
-            self._actions[served] = np.asarray(actions)
-        self._computed_steps += served.size
+        self._record.computed_steps += served.size
+
+    def _take_actions(self) -> np.ndarray:
+        """Waits for the actions ``[num_envs, …]``; those of idle slots mean nothing."""
+        space = self._env.single_action_space
+        actions = np.zeros((self._env.num_envs, *space.shape), space.dtype)
+        with self._record.timed("policy"):
+            actions[self._served] = np.asarray(self._actions)
+        return actions
 
     def _finish(self, ended: np.ndarray, info: dict) -> None:
         """Records ended episodes and hands their slots the next tasks."""
         envs = np.flatnonzero(ended)
         tasks = self._task[envs]
-        self._returns[tasks] = self._return[envs]
-        self._lengths[tasks] = self._length[envs]
+        record = self._record
+        record.returns[tasks] = self._return[envs]
+        record.lengths[tasks] = self._length[envs]
         if "simulation_failed" in info:
-            self._failed[tasks] = info["simulation_failed"][envs]
-        self.num_done += len(envs)
+            record.failed[tasks] = info["simulation_failed"][envs]
+        record.num_done += len(envs)
         self.is_live[envs] = False
         self._task[envs] = IDLE
         started_envs = self._refill(envs)
@@ -256,21 +307,23 @@ class _Loop:
 
     def _refill(self, envs: np.ndarray) -> np.ndarray:
         """Starts the next tasks in ``envs``; returns the environments that got one."""
-        with self._timed("noise"):
+        with self._record.timed("noise"):
             # The programs are narrowed only after the last refill: until then slot
             # (device, position) serves environment device · width + position.
             devices, positions = np.divmod(envs, self._programs.widths[0])
-            tasks = np.array([self._queue.take(d) for d in devices.tolist()], int)
+            tasks = np.array([self._queue.take(self._lanes[d]) for d in devices], int)
             taken = tasks != IDLE
             envs, tasks = envs[taken], tasks[taken]
             if not len(envs):
                 return envs
-            slots = self._write(devices[taken], positions[taken], tasks)
+            self._slots = self._write(devices[taken], positions[taken], tasks)
         # The environments start while the devices draw noise.
-        with self._timed("environment"):
+        with self._record.timed("environment"):
             self._reset(envs, tasks)
-        with self._timed("noise"):
-            self._slots = jax.block_until_ready(slots)
+        if self._is_alone:
+            # Nothing else is under way: waiting here tells noise from policy.
+            with self._record.timed("noise"):
+                jax.block_until_ready(self._slots)
         return envs
 
     def _write(
@@ -314,15 +367,7 @@ class _Loop:
         # Live slots first, in order; idle ones fill up.
         positions = np.argsort(~live, axis=1, kind="stable")[:, :width]
         self._served = np.take_along_axis(self._served, positions, axis=1)
-        with self._timed("policy"):
+        with self._record.timed("policy"):
             self._slots, self._carry = self._programs.pack(
                 self._slots, self._carry, positions
             )
-
-    @contextlib.contextmanager
-    def _timed(self, activity: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[activity] += time.perf_counter() - started

@@ -30,7 +30,12 @@ PACKAGES = (
     "ale-py", "orbax-checkpoint",
 )  # fmt: skip
 
-FREE_TO_CHANGE = ("num_generations", "checkpoint_every", "rollout.num_threads")
+FREE_TO_CHANGE = (
+    "num_generations",
+    "max_env_steps",
+    "checkpoint_every",
+    "rollout.num_threads",
+)
 """Fields that a resumed run may change: none of them changes a generation's numbers."""
 
 

@@ -27,40 +27,46 @@ class Tasks(NamedTuple):
 
 
 class TaskQueue:
-    """Hands out tasks in order, keeping the tasks of a pair on one device.
+    """Hands out tasks in order, keeping the tasks of a pair on one lane.
 
-    A device that holds a pair's ε takes the pair's remaining tasks before it opens
-    another pair, so each ε is drawn once for both signs and all episodes.
+    A lane is one slot group on one device. One that holds a pair's ε takes the pair's
+    remaining tasks before it opens another pair, so each ε is drawn once for both signs
+    and all episodes.
 
     Args:
         pair: ``[E]``, the tasks' pairs; equal neighbours belong together.
-        num_devices: D.
+        num_lanes: slot groups times devices.
 
     Example:
-        >>> queue = TaskQueue(np.array([7, 7, 8, 8]), num_devices=2)
-        >>> [queue.take(device) for device in (0, 1, 1, 0, 0)]
+        >>> queue = TaskQueue(np.array([7, 7, 8, 8]), num_lanes=2)
+        >>> [queue.take(lane) for lane in (0, 1, 1, 0, 0)]
         [0, 2, 3, 1, -1]
     """
 
-    def __init__(self, pair: np.ndarray, num_devices: int) -> None:
+    def __init__(self, pair: np.ndarray, num_lanes: int) -> None:
         begins = np.ones(len(pair), bool)
         begins[1:] = (pair[1:] != pair[:-1]) | (pair[1:] == IDLE)
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(pair))
         self._groups = list(map(range, starts.tolist(), ends.tolist()))
         self._num_opened = 0
-        self._open = [range(0)] * num_devices
+        self._open = [range(0)] * num_lanes
 
-    def take(self, device: int) -> int:
-        """Returns the next task for ``device``, or :data:`IDLE` if there is none."""
-        if not self._open[device]:
+    @property
+    def num_lanes(self) -> int:
+        """How many lanes there are."""
+        return len(self._open)
+
+    def take(self, lane: int) -> int:
+        """Returns the next task for ``lane``, or :data:`IDLE` if there is none."""
+        if not self._open[lane]:
             if self._num_opened == len(self._groups):
                 return IDLE
-            self._open[device] = self._groups[self._num_opened]
+            self._open[lane] = self._groups[self._num_opened]
             self._num_opened += 1
-        first, self._open[device] = self._open[device][0], self._open[device][1:]
+        first, self._open[lane] = self._open[lane][0], self._open[lane][1:]
         return first
 
     def is_empty(self) -> bool:
-        """Returns whether no device will get another task."""
+        """Returns whether no lane will get another task."""
         return self._num_opened == len(self._groups) and not any(self._open)

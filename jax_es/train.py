@@ -235,7 +235,7 @@ def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     return (
         f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
         f"{config.env.id}: {config.es.num_pairs:,} pairs a generation, "
-        f"{parts.env.num_envs} slots on {parts.devices.count} "
+        f"{parts.num_slots} slots on {parts.devices.count} "
         f"{parts.devices.platform} devices. Run: {request.run.path}"
     )
 

@@ -5,6 +5,7 @@ disk. A run that is killed at any instant continues from its last checkpoint to 
 same numbers.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def run_training(
     progress: Progress,
     check_stop: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
-    """Trains from ``state`` to the last generation.
+    """Trains from ``state`` to the end of the run.
 
     Args:
         parts: from :func:`build`; closed at the end.
@@ -124,12 +125,12 @@ def run_training(
     session = _Session(parts, run, progress, check_stop, first)
     with MetricsWriter(run.path, first - 1) as writer, progress:
         try:
-            for _ in range(first, parts.config.num_generations):
+            while not is_finished(parts.config, state):
                 state = session.advance(state, writer)
             final = session.evaluate_final(state)
         finally:
             session.save(state)
-            parts.env.close()
+            parts.close()
     first_return = read_metrics(run.path)[0].evaluation_return_mean
     best = max(state.best_evaluation_return, final)
     return TrainingResult(state, session.records, first_return, final, best)
@@ -163,6 +164,15 @@ def train_run(
         state = begin(parts, run, resume, preset)
         progress = Progress(config.num_generations, int(state.es.generation))
         return run_training(parts, state, run, progress)
+
+
+def is_finished(config: TrainConfig, state: TrainState) -> bool:
+    """Returns whether a run has had its generations or its environment steps."""
+    steps = math.inf if config.max_env_steps is None else config.max_env_steps
+    return (
+        int(state.es.generation) >= config.num_generations
+        or state.total_env_steps >= steps
+    )
 
 
 class _Session:

@@ -309,36 +309,38 @@ class DecisionTransformerPolicy:
         given = network.embed_return_and_state(
             carry.return_to_go[None], observation[None], carry.timestep[None]
         )[0]  # [2, d]
+        now = carry.timestep, given, key
         if isinstance(carry.context, Cache):
-            context, action = self._act_cached(network, carry, given, key)
+            context, action = self._act_cached(network, carry.context, *now)
         else:
-            context, action = self._act_windowed(network, carry, given, key)
+            context, action = self._act_windowed(network, carry.context, *now)
         carry = carry._replace(context=context, timestep=carry.timestep + 1)
         return carry, to_environment(config, self.actions, action)
 
     def _act_windowed(
         self,
         network: DecisionTransformer,
-        carry: DecisionTransformerCarry,
+        window: Window,
+        timestep: jax.Array,
         given: jax.Array,
         key: jax.Array,
     ) -> tuple[Window, jax.Array]:
         """Encodes the whole window; embeds its own action for the steps to come."""
-        tokens, mask = window_tokens(carry.context, given, carry.timestep)
+        tokens, mask = window_tokens(window, given, timestep)
         outputs = network.decode(tokens, mask, slice(-1, None))[0]
         action = select_action(self.config, self.actions, outputs, key)
-        chosen = network.embed_action_taken(action[None], carry.timestep[None])
-        return append(carry.context, jnp.concatenate([given, chosen])), action
+        chosen = network.embed_action_taken(action[None], timestep[None])
+        return append(window, jnp.concatenate([given, chosen])), action
 
     def _act_cached(
         self,
         network: DecisionTransformer,
-        carry: DecisionTransformerCarry,
+        cache: Cache,
+        timestep: jax.Array,
         given: jax.Array,
         key: jax.Array,
     ) -> tuple[Cache, jax.Array]:
         """Encodes the action of the step before and what is given now."""
-        cache, timestep = carry.context, carry.timestep
         # Before the first step there is no action; a stale one may be NaN.
         before = jnp.where(timestep == 0, jnp.zeros_like(cache.action), cache.action)
         chosen = network.embed_action_taken(

@@ -16,6 +16,7 @@ Source: EGGROLL, arXiv 2511.16652.
 """
 
 import math
+import typing
 from typing import Any
 
 import flax.linen as nn
@@ -65,11 +66,16 @@ class Conv(nn.Conv):
             case None:
                 pass
             case (a, b):
-                shape = *self.kernel_size, inputs.shape[-1], a.shape[-1]
-                outputs += self._convolve(inputs, a.reshape(shape)) @ b.T
+                outputs += self._convolve(inputs, self._unflatten(inputs, a)) @ b.T
             case _:
                 outputs += self._convolve(inputs, kernel)
         return outputs if bias is None else shift(outputs, bias)
+
+    def _unflatten(self, inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+        """Reshapes ``[a, r]`` → ``[*kernel_size, channels, r]``."""
+        size = self.kernel_size
+        spatial = (size,) if isinstance(size, int) else tuple(size)
+        return kernel.reshape(*spatial, inputs.shape[-1], -1)
 
     def _convolve(self, inputs: jax.Array, kernel: jax.Array) -> jax.Array:
         """Convolves as this layer does, with another kernel and without bias."""
@@ -83,7 +89,8 @@ class Conv(nn.Conv):
             use_bias=False,
             parent=None,
         )
-        return layer.apply({"params": {"kernel": kernel}}, inputs)
+        outputs = layer.apply({"params": {"kernel": kernel}}, inputs)
+        return typing.cast(jax.Array, outputs)
 
 
 class LayerNorm(nn.Module):

@@ -22,13 +22,16 @@ NUM_STEPS = {
     "HumanoidStandup-v5": 1010,
     "Swimmer-v5": 1010,
 }
+# Bodies that fall go on until this limit.
+UNHEALTHY = {"terminate_when_unhealthy": False, "max_episode_steps": 120}
+WITH_HEALTH = ("Ant-v5", "Hopper-v5", "Humanoid-v4", "Humanoid-v5", "Walker2d-v5")
 
 
 class Slot:
     """One of Gymnasium's environments, following one slot of ours."""
 
-    def __init__(self, env_id, index):
-        self.env = gymnasium.make(env_id)
+    def __init__(self, env_id, index, options):
+        self.env = gymnasium.make(env_id, **options)
         self.index = index
         self.episode = 0
         self.seed = None
@@ -53,11 +56,15 @@ class Slot:
 
 
 @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
-@pytest.mark.parametrize("env_id", MujocoVectorEnv.supported)
-def test_equals_gymnasium(env_id):
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [(env_id, {}) for env_id in MujocoVectorEnv.supported]
+    + [(env_id, UNHEALTHY) for env_id in WITH_HEALTH],
+)
+def test_equals_gymnasium(env_id, options):
     """Whole episodes, out of phase, actions beyond their bounds: equal to the bit."""
-    slots = [Slot(env_id, index) for index in range(NUM_ENVS)]
-    env = MujocoVectorEnv(env_id, NUM_ENVS)
+    slots = [Slot(env_id, index, options) for index in range(NUM_ENVS)]
+    env = MujocoVectorEnv(env_id, NUM_ENVS, **options)
     assert env.single_action_space == slots[0].env.action_space
     assert env.single_observation_space.shape == slots[0].env.observation_space.shape
     assert env.max_episode_steps == slots[0].env.spec.max_episode_steps
@@ -65,7 +72,7 @@ def test_equals_gymnasium(env_id):
     low, high = 1.2 * env.single_action_space.low, 1.2 * env.single_action_space.high
     actions_generator = np.random.default_rng(0)
     due = np.ones(NUM_ENVS, bool)
-    num_ended = 0
+    num_ended = num_unhealthy = 0
     for step in range(NUM_STEPS.get(env_id, 300)):
         if step in (7, 20):  # some begin again in the middle of an episode
             due[step % NUM_ENVS] = True
@@ -84,7 +91,10 @@ def test_equals_gymnasium(env_id):
             [slot.check_step(actions[slot.index], outcome, rtol) for slot in slots]
         )
         num_ended += due.sum()
+        num_unhealthy += env._task.unhealthy().sum()
     assert num_ended > 0
+    if options:  # steps of fallen bodies are among them
+        assert num_unhealthy > 100
     env.close()
 
 
@@ -246,3 +256,6 @@ def test_bad_arguments_are_named():
         MujocoVectorEnv("Hopper-v5", 1, num_threads=0)
     with pytest.raises(ValueError, match=r"options: got \['x'\], expected"):
         MujocoVectorEnv("Hopper-v5", 1).reset(options={"x": 1})
+    for env_id in set(MujocoVectorEnv.supported) - set(WITH_HEALTH):
+        with pytest.raises(ValueError, match=f"unhealthy: {env_id} has no such option"):
+            MujocoVectorEnv(env_id, 1, terminate_when_unhealthy=False)

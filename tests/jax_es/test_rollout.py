@@ -20,6 +20,7 @@ from jax_es.noise import FullNoise
 from jax_es.normalization import ObservationStatistics
 from jax_es.openai_es import openai_es
 from jax_es.rollout import Rollout
+from jax_es.slots import SlotPrograms
 from jax_es.task_queue import IDLE, Tasks
 from models import (
     BoxActions,
@@ -154,11 +155,11 @@ def make_population(policy=None, noise=None, seed=0, sigma=0.25):
     return es.ask(es.init(noise_key, (policy or ProbePolicy()).init(params_key)))
 
 
-def make_rollout(env, num_devices=1, policy=None, noise=None):
+def make_rollout(envs, num_devices=1, policy=None, noise=None):
     return Rollout(
         policy or ProbePolicy(),
         ProbeNoise() if noise is None else noise,
-        env,
+        envs if isinstance(envs, list) else [envs],
         Devices(jax.local_devices()[:num_devices]),
     )
 
@@ -199,6 +200,49 @@ def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
     # Each task was one episode, and environments without a task stood still.
     assert collections.Counter(env.started) == collections.Counter(tasks.seed.tolist())
     assert env.steps_of_live_envs == result.env_steps == lengths.sum()
+
+
+@pytest.mark.parametrize(
+    ("num_groups", "num_slots", "num_devices"), [(2, 3, 1), (3, 2, 1), (2, 4, 2)]
+)
+def test_groups_of_slots_change_nothing(num_groups, num_slots, num_devices):
+    tasks = make_tasks()
+    envs = [TargetEnv(num_slots) for _ in range(num_groups)]
+    rollout = make_rollout(envs, num_devices)
+    result = rollout.run(make_population(), tasks, make_statistics())
+    returns, lengths, observations = expected()
+    np.testing.assert_array_equal(result.returns, returns)
+    np.testing.assert_array_equal(result.lengths, lengths)
+    started = collections.Counter(seed for env in envs for seed in env.started)
+    assert started == collections.Counter(tasks.seed.tolist())
+    assert sum(env.steps_of_live_envs for env in envs) == lengths.sum()
+    assert all(env.steps_of_live_envs for env in envs)
+    seen = [x for x, o in zip(observations, tasks.observed, strict=True) if o]
+    assert float(result.observations.count) == sum(map(len, seen))
+
+
+def test_one_group_steps_while_the_other_groups_actions_are_computed(monkeypatch):
+    events = []
+
+    class LoggedEnv(TargetEnv):
+        def step(self, actions):
+            events.append(f"step {self.name}")
+            return super().step(actions)
+
+    envs = [LoggedEnv(2, min_steps=4, max_steps=4) for _ in range(2)]
+    envs[0].name, envs[1].name = "A", "B"
+    rollout = make_rollout(envs)
+    rollout.run(make_population(), equal_length_tasks(4))  # compiles
+    act, names = SlotPrograms.act, iter("ABABABAB")
+    monkeypatch.setattr(
+        SlotPrograms,
+        "act",
+        lambda *args: (events.append(f"act {next(names)}"), act(*args))[1],
+    )
+    events.clear()
+    rollout.run(make_population(), equal_length_tasks(4))
+    turn = ["step A", "act A", "step B", "act B"]
+    assert events == ["act A", "act B", *turn * 3, "step A", "step B"]
 
 
 def test_the_probe_would_notice():

@@ -14,7 +14,7 @@ def pairs_of(num_pairs, tasks_per_pair, num_mean=0):
 
 
 def test_one_device_takes_tasks_in_order():
-    queue = TaskQueue(pairs_of(5, 4, num_mean=3), num_devices=1)
+    queue = TaskQueue(pairs_of(5, 4, num_mean=3), num_lanes=1)
     assert [queue.take(0) for _ in range(23)] == list(range(23))
     assert queue.take(0) == IDLE
 
@@ -50,18 +50,18 @@ def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
 
 
 def test_devices_alternate_between_pairs():
-    queue = TaskQueue(pairs_of(3, 2), num_devices=2)
+    queue = TaskQueue(pairs_of(3, 2), num_lanes=2)
     assert [queue.take(d) for d in (0, 1, 0, 1)] == [0, 2, 1, 3]
     assert [queue.take(d) for d in (1, 0, 1, 1)] == [4, IDLE, 5, IDLE]
 
 
 def test_tasks_of_the_mean_spread_over_devices_one_by_one():
-    queue = TaskQueue(pairs_of(0, 1, num_mean=4), num_devices=4)
+    queue = TaskQueue(pairs_of(0, 1, num_mean=4), num_lanes=4)
     assert [queue.take(device) for device in (3, 2, 1, 0)] == [0, 1, 2, 3]
 
 
 def test_an_opened_pair_keeps_the_queue_from_being_empty():
-    queue = TaskQueue(pairs_of(1, 2), num_devices=2)
+    queue = TaskQueue(pairs_of(1, 2), num_lanes=2)
     assert not queue.is_empty()
     queue.take(1)
     assert queue.take(0) == IDLE
@@ -71,6 +71,6 @@ def test_an_opened_pair_keeps_the_queue_from_being_empty():
 
 
 def test_no_tasks_are_an_empty_queue():
-    queue = TaskQueue(pairs_of(0, 1), num_devices=2)
+    queue = TaskQueue(pairs_of(0, 1), num_lanes=2)
     assert queue.is_empty()
     assert queue.take(0) == IDLE

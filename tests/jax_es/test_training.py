@@ -63,9 +63,9 @@ def make_parts(policy, env, es, num_devices=1, **fields):
     policy = experiment.make_policy(
         policy, env.single_observation_space, env.single_action_space
     )
-    rollout = Rollout(policy, noise, env, devices)
+    rollout = Rollout(policy, noise, [env], devices)
     es = openai_es(es, noise, spread_weighted_sum(noise, devices))
-    return Parts(config, devices, env, policy, rollout, es)
+    return Parts(config, devices, (env,), policy, rollout, es)
 
 
 @functools.cache

@@ -1,0 +1,180 @@
+"""How fast physics alone is: the limit of every rollout on this machine.
+
+``mujoco.batch`` steps Humanoid under random actions, with its resets but without
+observations, rewards or policies. Fallen bodies cost more than falling ones, so there
+are two regimes:
+
+- ``trained``: nothing but a limit ends an episode, drawn from 20 to 1000 steps, about
+  what a half-trained population shows. Most steps are a fallen body's.
+- ``untrained``: an episode ends when the body falls, after about 22 steps.
+
+What a body does on the ground matters as much as that it lies there: under actions from
+the whole control range it bounces, and needs a third less time than when it lies in
+many contacts. :data:`ACTION_SCALE` makes random actions as large as those of a fresh
+population, so that the limit is that of the rollouts it is compared with.
+"""
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's names come from compiled modules without type stubs)
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from mujoco.batch import Batch
+
+from envs.mujoco_env import available_cpus
+
+Regime = Literal["trained", "untrained"]
+VectorEnvKind = Literal["sync", "async"]
+
+EPISODE_LENGTHS = 20, 1000
+"""Shortest and longest episode of the regime ``trained``, in environment steps."""
+
+ACTION_SCALE = 0.5
+"""Share of the control range that random actions come from. Their standard deviation,
+0.12, is that of a fresh network's actions in Humanoid-v5."""
+
+_NUM_SUBSTEPS = 5
+_RESET_NOISE = 0.01
+_WARM_UP_STEPS = 60  # bodies that started upright have fallen
+_NUM_ACTIONS = 64  # drawn before the clock runs, then used in turn
+
+
+def random_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Draws ``count`` episode lengths of the regime ``trained``."""
+    low, high = EPISODE_LENGTHS
+    return rng.integers(low, high, count, endpoint=True)
+
+
+def physics_speed(
+    regime: Regime,
+    num_envs: int,
+    seconds: float,
+    num_threads: int | None = None,
+    action_scale: float = ACTION_SCALE,
+    seed: int = 0,
+) -> float:
+    """Measures environment steps/s of ``mujoco.batch`` alone, at steady state.
+
+    Args:
+        regime: what ends an episode.
+        num_envs: simulations side by side.
+        seconds: how long to measure, at least; warming up comes before.
+        num_threads: threads that step them; one per available CPU if not given.
+        action_scale: share of the control range that actions come from.
+        seed: of starts, actions and lengths.
+    """
+    simulations = _Simulations(
+        regime, num_envs, num_threads or available_cpus(), action_scale, seed
+    )
+    for _ in range(_WARM_UP_STEPS):
+        simulations.step()
+    return num_envs * calls_per_second(simulations.step, seconds)
+
+
+class _Simulations:
+    """Humanoids under random actions, each restarted when its episode ends."""
+
+    def __init__(
+        self,
+        regime: Regime,
+        num_envs: int,
+        num_threads: int,
+        action_scale: float,
+        seed: int,
+    ) -> None:
+        assets = Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets"
+        model = mujoco.MjModel.from_xml_path(str(assets / "humanoid.xml"))
+        self._batch = Batch(model, num_envs, num_threads)
+        self._qpos, self._qvel, self._ctrl = map(
+            self._batch.bind, ("qpos", "qvel", "ctrl")
+        )
+        self._regime = regime
+        self._rng = np.random.default_rng(seed)
+        self._start = self._batch.state[0].copy()
+        low, high = action_scale * model.actuator_ctrlrange.T
+        self._actions = self._rng.uniform(low, high, (_NUM_ACTIONS, num_envs, model.nu))
+        self._num_steps = 0
+        self._left = np.zeros(num_envs, int)
+        self._reset(np.arange(num_envs))
+        self._left = _remaining_lengths(self._rng, num_envs)
+
+    def step(self) -> None:
+        """One environment step of every simulation, and the resets it calls for."""
+        self._ctrl[:] = self._actions[self._num_steps % _NUM_ACTIONS]
+        self._batch.step(nstep=_NUM_SUBSTEPS)
+        self._num_steps += 1
+        self._left -= 1
+        if self._regime == "trained":
+            ended = self._left <= 0
+        else:
+            height = self._qpos[:, 2]
+            ended = ~((height > 1.0) & (height < 2.0))
+        if ended.any():
+            self._reset(np.flatnonzero(ended))
+
+    def _reset(self, ids: np.ndarray) -> None:
+        self._batch.state[ids] = self._start
+        for field in (self._qpos, self._qvel):
+            field[ids] += self._rng.uniform(
+                -_RESET_NOISE, _RESET_NOISE, (len(ids), field.shape[1])
+            )
+        self._left[ids] = random_lengths(self._rng, len(ids))
+
+
+def _remaining_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Draws what is left of episodes met at a random time.
+
+    Long episodes are met more often, each at any of its steps alike.
+    """
+    low, high = EPISODE_LENGTHS
+    lengths = np.arange(low, high + 1)
+    met = rng.choice(lengths, count, p=lengths / lengths.sum())
+    return rng.integers(1, met, endpoint=True)
+
+
+def vector_env_speed(kind: VectorEnvKind, num_envs: int, seconds: float) -> float:
+    """Measures environment steps/s of Gymnasium's own vector environments.
+
+    Humanoid-v5 under random actions; episodes end when the body falls.
+
+    Args:
+        kind: one after the other in this process, or each in its own process.
+        num_envs: environments side by side.
+        seconds: how long to measure, at least.
+    """
+    makers: list[Callable[[], gymnasium.Env]] = [
+        lambda: gymnasium.make("Humanoid-v5")
+    ] * num_envs
+    # The default mode would spend a step of each episode on its reset alone.
+    mode = AutoresetMode.SAME_STEP
+    if kind == "sync":
+        env = SyncVectorEnv(makers, autoreset_mode=mode)
+    else:
+        # Never fork: the caller's threads would not survive it.
+        env = AsyncVectorEnv(makers, autoreset_mode=mode, context="spawn")
+    rng = np.random.default_rng(0)
+    low, high = (
+        ACTION_SCALE * env.action_space.low,
+        ACTION_SCALE * env.action_space.high,
+    )
+    actions = rng.uniform(low, high).astype(np.float32)
+    env.reset(seed=0)
+    try:
+        return num_envs * calls_per_second(lambda: env.step(actions), seconds)
+    finally:
+        env.close()
+
+
+def calls_per_second(call: Callable[[], object], seconds: float) -> float:
+    """Calls again and again for at least ``seconds``; returns the mean rate."""
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < seconds or count == 0:
+        call()
+        count += 1
+    return count / elapsed

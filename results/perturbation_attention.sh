@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Does speed cost learning? Noise families and attention modes at equal environment
+# steps: 3 tasks, 5 variants, 3 seeds. One core a run, so run as many as there are cores:
+#   results/perturbation_attention.sh 0 2 & results/perturbation_attention.sh 1 2
+# Arguments: this worker's number and the number of workers (0 1 without).
+set -euo pipefail
+worker=${1:-0} workers=${2:-1} count=0
+python=${PYTHON:-python}
+
+train() {  # task preset variant options…
+  local task=$1 preset=$2 variant=$3 seed
+  shift 3
+  for seed in 0 1 2; do
+    if ((count++ % workers == worker)); then
+      local run="$task-$variant-seed$seed"
+      if [[ ! -e runs/perturbation_attention/$run/finished ]]; then
+        rm -rf "runs/perturbation_attention/$run"
+        taskset -c "$worker" "$python" -m jax_es.train "$preset" --name "$run" \
+          --runs-dir runs/perturbation_attention \
+          --seed "$seed" --num-generations 100000 --max-env-steps 1000000 \
+          --checkpoint-every 1000000 "$@"
+        touch "runs/perturbation_attention/$run/finished"
+      fi
+    fi
+  done
+}
+
+for task in half-cheetah-200:quickstart hopper:hopper \
+  inverted-double-pendulum:inverted-double-pendulum; do
+  arguments=("${task%:*}" "${task#*:}")
+  train "${arguments[@]}" window-full
+  train "${arguments[@]}" window-rank1 --es.perturbation low-rank --es.rank 1
+  train "${arguments[@]}" window-rank4 --es.perturbation low-rank --es.rank 4
+  train "${arguments[@]}" cache-full --policy.attention cache
+  train "${arguments[@]}" cache-rank1 --policy.attention cache \
+    --es.perturbation low-rank --es.rank 1
+done
