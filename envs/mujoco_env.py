@@ -77,11 +77,6 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             num_threads = available_cpus()
         self.num_threads = positive_int("num_threads", num_threads)
         task = TASKS[env_id]
-        if not (terminate_when_unhealthy or task.may_go_on_unhealthy):
-            raise ValueError(
-                f"terminate_when_unhealthy: {env_id} has no such option; leave it True "
-                f"or choose {', '.join(_going_on_unhealthy())}"
-            )
         _silence_mujoco_log()
 
         path = Path(gymnasium.__file__).parent / "envs/mujoco/assets" / task.model_file
@@ -91,7 +86,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         else:
             self._batch = Batch(model, num_envs, self.num_threads)
         self._task = task(model, self._batch.bind)
-        self._task.terminate_when_unhealthy = terminate_when_unhealthy
+        self._env_id = env_id
+        self.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
         self._generators: list[np.random.Generator | None] = [None] * num_envs
@@ -106,6 +102,20 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             task.max_episode_steps if max_episode_steps is None else max_episode_steps,
         )
         self.spec = gymnasium.spec(env_id)
+
+    @property
+    def terminate_when_unhealthy(self) -> bool:
+        """Whether falling ends an episode; may be changed between two steps."""
+        return self._task.terminate_when_unhealthy
+
+    @terminate_when_unhealthy.setter
+    def terminate_when_unhealthy(self, value: bool) -> None:
+        if not (value or self._task.may_go_on_unhealthy):
+            raise ValueError(
+                f"terminate_when_unhealthy: {self._env_id} has no such option; leave "
+                f"it True or choose {', '.join(_going_on_unhealthy())}"
+            )
+        self._task.terminate_when_unhealthy = value
 
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the simulations and their threads."""

@@ -8,10 +8,10 @@ are two regimes:
   what a half-trained population shows. Most steps are a fallen body's.
 - ``untrained``: an episode ends when the body falls, after about 22 steps.
 
-What a body does on the ground matters as much as that it lies there: under actions from
-the whole control range it bounces, and needs a third less time than when it lies in
-many contacts. :data:`ACTION_SCALE` makes random actions as large as those of a fresh
-population, so that the limit is that of the rollouts it is compared with.
+What a body does on the ground matters as much as that it lies there: one that lies
+still in many contacts takes a third more time than one that random actions throw about.
+Rollouts that are compared with the regime ``trained`` therefore step
+:class:`RegimeEnv`, which moves its bodies by the same random actions.
 """
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
@@ -19,7 +19,7 @@ population, so that the limit is that of the rollouts it is compared with.
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium
 import mujoco
@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from mujoco.batch import Batch
 
-from envs.mujoco_env import available_cpus
+from envs.mujoco_env import MujocoVectorEnv, available_cpus
 
 Regime = Literal["trained", "untrained"]
 VectorEnvKind = Literal["sync", "async"]
@@ -35,13 +35,9 @@ VectorEnvKind = Literal["sync", "async"]
 EPISODE_LENGTHS = 20, 1000
 """Shortest and longest episode of the regime ``trained``, in environment steps."""
 
-ACTION_SCALE = 0.5
-"""Share of the control range that random actions come from. Their standard deviation,
-0.12, is that of a fresh network's actions in Humanoid-v5."""
-
 _NUM_SUBSTEPS = 5
 _RESET_NOISE = 0.01
-_WARM_UP_STEPS = 60  # bodies that started upright have fallen
+_WARM_UP_STEPS = 40  # bodies that started upright have fallen
 _NUM_ACTIONS = 64  # drawn before the clock runs, then used in turn
 
 
@@ -56,7 +52,6 @@ def physics_speed(
     num_envs: int,
     seconds: float,
     num_threads: int | None = None,
-    action_scale: float = ACTION_SCALE,
     seed: int = 0,
 ) -> float:
     """Measures environment steps/s of ``mujoco.batch`` alone, at steady state.
@@ -66,12 +61,9 @@ def physics_speed(
         num_envs: simulations side by side.
         seconds: how long to measure, at least; warming up comes before.
         num_threads: threads that step them; one per available CPU if not given.
-        action_scale: share of the control range that actions come from.
         seed: of starts, actions and lengths.
     """
-    simulations = _Simulations(
-        regime, num_envs, num_threads or available_cpus(), action_scale, seed
-    )
+    simulations = _Simulations(regime, num_envs, num_threads or available_cpus(), seed)
     for _ in range(_WARM_UP_STEPS):
         simulations.step()
     return num_envs * calls_per_second(simulations.step, seconds)
@@ -85,7 +77,6 @@ class _Simulations:
         regime: Regime,
         num_envs: int,
         num_threads: int,
-        action_scale: float,
         seed: int,
     ) -> None:
         assets = Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets"
@@ -97,8 +88,9 @@ class _Simulations:
         self._regime = regime
         self._rng = np.random.default_rng(seed)
         self._start = self._batch.state[0].copy()
-        low, high = action_scale * model.actuator_ctrlrange.T
-        self._actions = self._rng.uniform(low, high, (_NUM_ACTIONS, num_envs, model.nu))
+        self._actions = _random_actions(
+            self._rng, num_envs, *model.actuator_ctrlrange.T
+        )
         self._num_steps = 0
         self._left = np.zeros(num_envs, int)
         self._reset(np.arange(num_envs))
@@ -138,6 +130,54 @@ def _remaining_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
     return rng.integers(1, met, endpoint=True)
 
 
+def _random_actions(
+    rng: np.random.Generator, num_envs: int, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Draws actions from the whole control range, for some steps to use in turn."""
+    return rng.uniform(low, high, (_NUM_ACTIONS, num_envs, len(low)))
+
+
+class RegimeEnv:
+    """A vector environment under a regime: what a rollout steps in the benchmark.
+
+    In ``untrained`` it is the environment itself. In ``trained`` falling ends nothing,
+    and the actions it is given are replaced by random ones, those of
+    :func:`physics_speed`: the policy's own would leave bodies lying in another way, and
+    the two could not be compared.
+
+    Args:
+        env: the environment; everything but :meth:`step` is its own.
+        seed: of the random actions.
+    """
+
+    def __init__(self, env: MujocoVectorEnv, seed: int = 0) -> None:
+        self._env = env
+        self._actions = _random_actions(
+            np.random.default_rng(seed),
+            env.num_envs,
+            env.single_action_space.low,
+            env.single_action_space.high,
+        ).astype(np.float32)
+        self._num_steps = 0
+        self._regime: Regime = "untrained"
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the environment has."""
+        return getattr(self._env, name)
+
+    def enter(self, regime: Regime) -> None:
+        """Changes the regime; call it between episodes."""
+        self._regime = regime
+        self._env.terminate_when_unhealthy = regime == "untrained"
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        """Applies the actions, or random ones."""
+        if self._regime == "trained":
+            actions = self._actions[self._num_steps % _NUM_ACTIONS]
+            self._num_steps += 1
+        return self._env.step(actions)
+
+
 def vector_env_speed(kind: VectorEnvKind, num_envs: int, seconds: float) -> float:
     """Measures environment steps/s of Gymnasium's own vector environments.
 
@@ -159,11 +199,8 @@ def vector_env_speed(kind: VectorEnvKind, num_envs: int, seconds: float) -> floa
         # Never fork: the caller's threads would not survive it.
         env = AsyncVectorEnv(makers, autoreset_mode=mode, context="spawn")
     rng = np.random.default_rng(0)
-    low, high = (
-        ACTION_SCALE * env.action_space.low,
-        ACTION_SCALE * env.action_space.high,
-    )
-    actions = rng.uniform(low, high).astype(np.float32)
+    actions = rng.uniform(env.action_space.low, env.action_space.high)
+    actions = actions.astype(np.float32)
     env.reset(seed=0)
     try:
         return num_envs * calls_per_second(lambda: env.step(actions), seconds)

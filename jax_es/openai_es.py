@@ -4,7 +4,8 @@ One generation, with mean θ, N antithetic pairs and standard deviation σ
 (Salimans et al. 2017, arXiv 1703.03864; Lorenc & Neruda 2025, arXiv 2501.13883):
 
 1. ``ask``: pair i is θ + σεᵢ and θ − σεᵢ, with εᵢ ~ N(0, I) drawn from
-   ``fold_in(fold_in(key, generation), i)``. Nothing is materialised: a
+   ``fold_in(fold_in(key, generation), i)`` (low-rank noise has the same first two
+   moments, see ``noise.py``). Nothing is materialised: a
    :class:`Population` is θ, σ and a key.
 2. Someone evaluates the members (``rollout.py``, or any function).
 3. ``tell``: returns → weights w by rank → natural-gradient estimate

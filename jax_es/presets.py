@@ -22,6 +22,9 @@ DEFAULT_PRESET = "quickstart"
 PAPER_PRESETS = ("humanoid-mlp", "humanoid-dt", "humanoid-dt-half")
 """The presets with the paper's own settings."""
 
+FAST_PRESETS = ("humanoid-mlp-fast", "humanoid-dt-fast")
+"""The same networks and populations, with low-rank noise and cached attention."""
+
 _HUMANOID_DT = TrainConfig(
     env=EnvConfig("Humanoid-v5"),
     policy=DecisionTransformerConfig(target_return=7000.0),
@@ -116,6 +119,8 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
         raise ConfigError(unknown("policy", policy, POLICY_KINDS))
     if policy == policy_kind(config.policy):
         return config
+    if name in FAST_PRESETS:
+        return _fast(replace(config, policy=POLICY_KINDS[policy]()))
     if name in PAPER_PRESETS or policy not in _SMALL_POLICIES:
         return replace(config, policy=POLICY_KINDS[policy]())
     return replace(config, policy=_SMALL_POLICIES[policy])

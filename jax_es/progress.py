@@ -8,6 +8,7 @@ blanks, so that ``line.split()`` alternates between them::
     generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  length  812.4 …
 """
 
+import math
 import os
 import sys
 import time
@@ -48,6 +49,7 @@ class Progress:
         first_generation: int = 0,
         stream: TextIO | None = None,
         *,
+        max_env_steps: int | None = None,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,10 +59,12 @@ class Progress:
             num_generations: generations of the whole run.
             first_generation: index of the first one to come; above 0 on a resume.
             stream: where to write; standard error by default.
+            max_env_steps: environment steps that end the run earlier.
             console: a rich console to draw the live bar on, instead of ``stream``.
             clock: seconds from any origin; the time left is computed from it.
         """
         self._num_generations = num_generations
+        self._max_env_steps = max_env_steps
         self._stream = stream or sys.stderr
         self._clock = clock
         self._generation = first_generation
@@ -149,7 +153,7 @@ class Progress:
 
     def _time_left(self) -> float | None:
         """Estimates the seconds to the end, or None when there is nothing to go by."""
-        remaining = self._num_generations - self._generation
+        remaining = self._generations_left()
         elapsed = self._clock() - self._started
         if self._durations:
             duration = sum(self._durations) / len(self._durations)
@@ -160,6 +164,14 @@ class Progress:
         # A generation that outlasts its predecessors has no time left of its own.
         spent = min(max(elapsed, self._fraction() * duration), duration)
         return max(remaining * duration - spent, 0.0)
+
+    def _generations_left(self) -> int:
+        """Returns the generations to come, the current one included."""
+        left = self._num_generations - self._generation
+        if self._max_env_steps is None or self._record is None:
+            return left
+        steps = self._max_env_steps - self._record.total_env_steps
+        return max(0, min(left, math.ceil(steps / self._record.env_steps)))
 
     def _plain_line(self, record: GenerationRecord) -> str:
         width = len(str(self._num_generations))

@@ -98,7 +98,11 @@ def _main(argv: list[str]) -> int:
             state = begin(parts, run, request.resume, request.preset)
             if request.resume:
                 _warn_of_changed_versions(run)
-        progress = Progress(config.num_generations, int(state.es.generation))
+        progress = Progress(
+            config.num_generations,
+            int(state.es.generation),
+            max_env_steps=config.max_env_steps,
+        )
         progress.message(_opening(request, parts, state))
         try:
             result = run_training(parts, state, run, progress, signals.check)

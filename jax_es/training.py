@@ -162,7 +162,11 @@ def train_run(
     parts = build(with_num_devices(config))
     with run.lock():
         state = begin(parts, run, resume, preset)
-        progress = Progress(config.num_generations, int(state.es.generation))
+        progress = Progress(
+            config.num_generations,
+            int(state.es.generation),
+            max_env_steps=config.max_env_steps,
+        )
         return run_training(parts, state, run, progress)
 
 

@@ -2,7 +2,7 @@
 
 Each environment step is three tokens: return-to-go, state, action. Token ``3t + p``
 is number ``p`` of step ``t``. ``K`` is the context length in steps, ``d`` the width of
-a token.
+a token, ``H`` the number of heads.
 
 A *window* holds the last steps' embedded tokens, which are all encoded anew at every
 step. A *cache* holds their keys and values in every layer, so that a step computes its
@@ -38,10 +38,10 @@ class Cache(NamedTuple):
     """
 
     keys: tuple[jax.Array, ...]
-    """``[d, K + 1, 3]`` a layer."""
+    """``[H, d/H, K + 1, 3]`` a layer."""
     values: tuple[jax.Array, ...]
-    """``[K + 1, 3, d]`` a layer; always finite, since even a masked value is multiplied
-    by 0."""
+    """``[H, K + 1, 3, d/H]`` a layer; always finite, since even a masked value is
+    multiplied by 0."""
     action: jax.Array
     """The network's action of the step before, ``[A]`` float32 or ``[]`` int32."""
 
@@ -95,9 +95,9 @@ def cache_mask(timestep: jax.Array, context_length: int) -> jax.Array:
     # The latest step that was written at each position; negative if there was none.
     step = timestep - (timestep - ring) % (context_length + 1)
     in_block = jnp.arange(3) - 1  # the action before, return-to-go, state
-    cached = (3 * step[:, None] + in_block).ravel()  # [3(K + 1)]
+    cached = (3 * step[:, None] + in_block[None, :]).ravel()  # [3(K + 1)]
     attends = banded_causal_mask(3 * timestep + in_block, cached, context_length)
-    return attends & (cached >= 0)
+    return attends & (cached >= 0)[None, :]
 
 
 def banded_causal_mask(

@@ -226,16 +226,16 @@ class DecisionTransformer(nn.Module):
             self.blocks, cache.keys, cache.values, strict=True
         ):
             new_keys, new_values = block.keys_and_values(tokens)
-            keys = keys.at[:, position].set(new_keys)
-            values = values.at[position].set(jnp.nan_to_num(new_values))
+            keys = keys.at[:, :, position].set(new_keys)
+            values = values.at[:, position].set(jnp.nan_to_num(new_values))
             cached_keys.append(keys)
             cached_values.append(values)
             if block is self.blocks[-1]:  # nothing reads its other outputs
                 tokens, mask = tokens[-1:], mask[-1:]
-            width = self.config.width
-            tokens = block(
-                tokens, keys.reshape(width, -1), values.reshape(-1, width), mask
-            )
+            num_heads, width, *_ = keys.shape
+            ring_keys = keys.reshape(num_heads, width, -1)  # [H, d/H, 3(K + 1)]
+            ring_values = values.reshape(num_heads, -1, width)  # [H, 3(K + 1), d/H]
+            tokens = block(tokens, ring_keys, ring_values, mask)
         cache = cache._replace(keys=tuple(cached_keys), values=tuple(cached_values))
         return cache, self.head(self.final_norm(tokens[-1]))
 
@@ -341,10 +341,9 @@ class DecisionTransformerPolicy:
         key: jax.Array,
     ) -> tuple[Cache, jax.Array]:
         """Encodes the action of the step before and what is given now."""
-        # Before the first step there is no action; a stale one may be NaN.
-        before = jnp.where(timestep == 0, jnp.zeros_like(cache.action), cache.action)
+        # At the first step there is none: whatever it is, nothing attends to it.
         chosen = network.embed_action_taken(
-            before[None], jnp.maximum(timestep - 1, 0)[None]
+            cache.action[None], jnp.maximum(timestep - 1, 0)[None]
         )
         tokens = jnp.concatenate([chosen, given])  # [3, d]
         cache, outputs = network.decode_block(tokens, cache, timestep)
@@ -357,11 +356,12 @@ class DecisionTransformerPolicy:
 
     def _empty_cache(self) -> Cache:
         config = self.config
-        ring = config.context_length + 1, 3
+        num_heads, ring = config.num_heads, (config.context_length + 1, 3)
+        width = config.width // num_heads
         box = isinstance(self.actions, BoxActions)
         return Cache(
-            keys=(jnp.zeros((config.width, *ring)),) * config.num_layers,
-            values=(jnp.zeros((*ring, config.width)),) * config.num_layers,
+            keys=(jnp.zeros((num_heads, width, *ring)),) * config.num_layers,
+            values=(jnp.zeros((num_heads, *ring, width)),) * config.num_layers,
             action=jnp.zeros(self.actions.num_outputs) if box else jnp.int32(0),
         )
 

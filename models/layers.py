@@ -53,7 +53,9 @@ class Embed(nn.Embed):
 
 
 class Conv(nn.Conv):
-    """``nn.Conv``, perturbed: A convolves to r channels, which B spreads.
+    """``nn.Conv`` without groups and masks, perturbed.
+
+    A convolves to r channels, which B spreads.
 
     A is a kernel ``[*kernel_size, channels, r]`` with all but its last axis flattened.
     """

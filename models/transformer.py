@@ -39,13 +39,20 @@ class Block(nn.Module):
         self.contract = dense(self.width)
 
     def keys_and_values(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What other tokens attend to: ``[L, d]`` → keys ``[d, L]``, values ``[L, d]``.
+        """What other tokens attend to.
 
-        Keys are transposed because attention multiplies by them that way: kept so, a
-        cache need not be transposed at every step.
+        Laid out as attention multiplies by them: a cache that is kept so need not be
+        transposed at every step.
+
+        Args:
+            tokens: ``[L, d]``.
+
+        Returns:
+            Keys ``[H, d/H, L]`` and values ``[H, L, d/H]``.
         """
         x = self.attention_norm(tokens)
-        return self.key(x).T, self.value(x)
+        keys, values = self._split_heads(self.key(x)), self._split_heads(self.value(x))
+        return keys.transpose(1, 2, 0), values.transpose(1, 0, 2)
 
     def __call__(
         self, tokens: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
@@ -54,24 +61,22 @@ class Block(nn.Module):
 
         Args:
             tokens: ``[Q, d]``.
-            keys: ``[d, L]``.
-            values: ``[L, d]``.
+            keys: ``[H, d/H, L]``.
+            values: ``[H, L, d/H]``.
             mask: ``[Q, L]`` bool, whether token q attends to key l.
 
         Returns:
             ``[Q, d]``.
         """
-        heads = self.num_heads, self.width // self.num_heads  # H, d/H
-        queries = self.query(self.attention_norm(tokens))
-        attended = attend(
-            queries.reshape(-1, *heads),  # [Q, d] → [Q, H, d/H]
-            keys.reshape(*heads, -1),  # [d, L] → [H, d/H, L]
-            values.reshape(-1, *heads),  # [L, d] → [L, H, d/H]
-            mask,
-        )
+        queries = self._split_heads(self.query(self.attention_norm(tokens)))
+        attended = attend(queries, keys, values, mask)  # [Q, H, d/H]
         tokens += self.projection(attended.reshape(tokens.shape))
         hidden = ACTIVATIONS[self.activation](self.expand(self.mlp_norm(tokens)))
         return tokens + self.contract(hidden)
+
+    def _split_heads(self, x: jax.Array) -> jax.Array:
+        """Reshapes ``[L, d]`` → ``[L, H, d/H]``."""
+        return x.reshape(-1, self.num_heads, self.width // self.num_heads)
 
 
 def attend(
@@ -82,7 +87,7 @@ def attend(
     Args:
         queries: ``[Q, H, d/H]``.
         keys: ``[H, d/H, L]``.
-        values: ``[L, H, d/H]``; finite even where masked, since 0 · NaN = NaN.
+        values: ``[H, L, d/H]``; finite even where masked, since 0 · NaN = NaN.
         mask: ``[Q, L]`` bool. A query that may attend to nothing gets finite
             nonsense instead of NaN, so that padding cannot spread.
 
@@ -94,6 +99,6 @@ def attend(
     scores = jnp.where(mask[None], scores, jnp.finfo(scores.dtype).min)
     # The softmax is divided by its sum last, where there is least to divide.
     weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))  # [H, Q, L]
-    attended = jnp.einsum("hql,lhd->hqd", weights, values)
+    attended = jnp.einsum("hql,hld->hqd", weights, values)
     attended /= weights.sum(axis=-1, keepdims=True)
     return attended.transpose(1, 0, 2)

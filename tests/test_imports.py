@@ -23,7 +23,7 @@ ALLOWED = {
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
     "models": {"experiment", "presets"},
-    "envs": {"experiment", "presets"},
+    "envs": {"experiment", "presets", "benchmark_cases"},
     "gymnasium": {"experiment", "loading", "video"},
     "orbax": {"checkpoint"},
     "evosax": {"evosax_bridge"},

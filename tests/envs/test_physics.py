@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 
 from envs import physics
-from envs.physics import EPISODE_LENGTHS, physics_speed, vector_env_speed
+from envs.mujoco_env import MujocoVectorEnv
+from envs.physics import (
+    EPISODE_LENGTHS,
+    RegimeEnv,
+    physics_speed,
+    vector_env_speed,
+)
 
 
 def simulations(regime, num_envs):
-    return physics._Simulations(regime, num_envs, 1, 0.5, seed=0)
+    return physics._Simulations(regime, num_envs, 1, seed=0)
 
 
 def test_trained_episodes_end_by_their_length_alone():
@@ -56,3 +62,18 @@ def test_physics_has_a_speed(regime):
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_vector_envs_have_a_speed(kind):
     assert 0 < vector_env_speed(kind, 1, seconds=0.01) < float("inf")
+
+
+def test_a_regime_decides_on_actions_and_endings():
+    env = MujocoVectorEnv("Humanoid-v5", 2)
+    regime_env = RegimeEnv(env)
+    still = np.zeros((2, 17), np.float32)
+    for regime in ("trained", "untrained"):
+        regime_env.enter(regime)
+        regime_env.reset(seed=0)
+        ended = np.zeros(2, bool)
+        for _ in range(200):
+            ended |= regime_env.step(still)[2]
+        assert (env._task.ctrl == 0).all() == (regime == "untrained")
+        assert ended.all() == (regime == "untrained")
+    assert regime_env.num_envs == 2

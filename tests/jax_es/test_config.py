@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import gymnasium
 import jax
@@ -21,11 +22,13 @@ from jax_es.experiment import (
     action_spec,
     differences,
     from_dict,
+    make_noise,
     make_policy,
-    num_slots,
+    slot_groups,
     to_dict,
     with_num_devices,
 )
+from jax_es.noise import FullNoise, LowRankNoise
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from models import BoxActions, DecisionTransformerConfig, DiscreteActions, MLPConfig
 
@@ -39,10 +42,12 @@ from models import BoxActions, DecisionTransformerConfig, DiscreteActions, MLPCo
         (ESConfig, "momentum", [1.0, -0.1, float("nan")]),
         (ESConfig, "weight_decay", [1.0, -0.1, float("nan")]),
         (ESConfig, "episodes_per_member", [0]),
+        (ESConfig, "rank", [0, -1]),
         (EnvConfig, "max_episode_steps", [0]),
         (RolloutConfig, "num_slots", [0]),
         (RolloutConfig, "num_threads", [0]),
         (RolloutConfig, "num_devices", [0]),
+        (RolloutConfig, "num_groups", [0]),
         (RolloutConfig, "statistics_fraction", [0.0, 1.1, float("nan")]),
         (RolloutConfig, "step_cap_factor", [0.5, float("nan")]),
         (EvaluationConfig, "num_episodes", [0]),
@@ -62,6 +67,34 @@ def test_an_impossible_value_names_field_value_and_bound(kind, field, values):
 
 def test_one_pair_is_enough_where_returns_are_ranked():
     assert ESConfig(num_pairs=1, shaping="centered_rank").num_pairs == 1
+
+
+def test_a_rank_needs_low_rank_noise():
+    with pytest.raises(
+        ConfigError, match=r"es\.rank 4 has no meaning with .* full"
+    ) as e:
+        ESConfig(rank=4)
+    (line,) = str(e.value).splitlines()
+    assert "--es.perturbation low-rank" in line
+    assert ESConfig(perturbation="low-rank", rank=4).rank == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (ESConfig(), FullNoise()),
+        (ESConfig(perturbation="low-rank"), LowRankNoise(1)),
+        (ESConfig(perturbation="low-rank", rank=4), LowRankNoise(4)),
+    ],
+)
+def test_the_noise_family_is_the_configured_one(config, expected):
+    assert make_noise(config) == expected
+    assert type(make_noise(config)) is type(expected)
+
+
+def test_an_unknown_noise_family_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError, match="full, low-rank, got 'sparse'"):
+        ESConfig(perturbation="sparse")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -139,6 +172,24 @@ def test_the_humanoid_presets_are_the_papers(name, num_pairs):
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("humanoid-mlp", {"es.perturbation": ("full", "low-rank")}),
+        (
+            "humanoid-dt",
+            {
+                "es.perturbation": ("full", "low-rank"),
+                "policy.attention": ("window", "cache"),
+            },
+        ),
+    ],
+)
+def test_a_fast_twin_differs_in_how_it_is_computed_only(name, expected):
+    assert differences(preset(name), preset(f"{name}-fast")) == expected
+    assert preset(f"{name}-fast").es.rank == 1
+
+
+@pytest.mark.parametrize(
     ("name", "policy", "message"),
     [
         ("humanoid-td", None, "did you mean humanoid-dt"),
@@ -154,8 +205,8 @@ def test_unknown_names_are_answered_with_close_ones(name, policy, message):
 
 def test_a_configuration_of_another_version_says_so():
     values = to_dict(preset("hopper"))
-    with pytest.raises(ConfigError, match="ESConfig has no field rank"):
-        from_dict({**values, "es": {**values["es"], "rank": 1}})
+    with pytest.raises(ConfigError, match="ESConfig has no field mirrored"):
+        from_dict({**values, "es": {**values["es"], "mirrored": True}})
     with pytest.raises(ConfigError, match=r"policy kind must be one of .* got 'cnn'"):
         from_dict({**values, "policy": {**values["policy"], "kind": "cnn"}})
 
@@ -176,11 +227,26 @@ def test_differences_name_fields_and_both_values():
 
 
 @pytest.mark.parametrize(
-    ("slots", "tasks", "devices", "expected"),
-    [(128, 1000, 2, 128), (128, 50, 4, 52), (5, 1000, 2, 6), (1, 1, 4, 4)],
+    ("slots", "groups", "tasks", "devices", "expected"),
+    [
+        (128, None, 1000, ("cpu", 2), (128,)),
+        (128, None, 50, ("cpu", 4), (52,)),
+        (5, None, 1000, ("cpu", 2), (6,)),
+        (1, None, 1, ("cpu", 4), (4,)),
+        # With an accelerator two groups take turns, unless told otherwise.
+        (128, None, 1000, ("gpu", 2), (64, 64)),
+        (128, 1, 1000, ("gpu", 2), (128,)),
+        (5, 2, 1000, ("cpu", 1), (3, 3)),
+        (10, 3, 4, ("cpu", 2), (2, 2, 2)),
+    ],
 )
-def test_slots_are_no_more_than_tasks_and_divide(slots, tasks, devices, expected):
-    assert num_slots(RolloutConfig(num_slots=slots), tasks, devices) == expected
+def test_slots_are_no_more_than_tasks_and_divide(
+    slots, groups, tasks, devices, expected
+):
+    platform, count = devices
+    config = RolloutConfig(num_slots=slots, num_groups=groups)
+    shown = SimpleNamespace(platform=platform, count=count)
+    assert slot_groups(config, tasks, shown) == expected
 
 
 def test_a_run_remembers_how_many_devices_all_are():

@@ -1,5 +1,6 @@
 """The update against NumPy, against its own past, and as a contract."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.devices import Devices, spread_weighted_sum
-from jax_es.noise import FullNoise, member_key
+from jax_es.noise import FullNoise, LowRankNoise, Noise, member_key
 from jax_es.openai_es import openai_es
 from tests.jax_es.test_fitness import numpy_weights
+from tests.models.perturbed import materialised
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
 
@@ -36,18 +38,41 @@ def fitness_of(members: np.ndarray) -> np.ndarray:
     return -(error**2).sum(-1) + 0.5 * np.sin(3 * members.sum(-1)) + 100
 
 
-@jax.jit
-def draw_epsilons(generation_key, pairs):
-    """ε of each pair, ``[N, |θ|]``."""
-    draw = jax.vmap(lambda i: FullNoise().sample(member_key(generation_key, i), MEAN))
-    return draw(pairs)
+@functools.partial(jax.jit, static_argnums=0)
+def draw(noise, generation_key, pairs):
+    """What members of scale 1 add to θ = 0, in the family's own form."""
+    zero = jax.tree.map(jnp.zeros_like, MEAN)
+
+    def one(pair):
+        epsilon = noise.sample(member_key(generation_key, pair), MEAN)
+        return noise.member(zero, epsilon, jnp.float32(1))
+
+    return jax.vmap(one)(pairs)
+
+
+def draw_epsilons(noise, generation_key, num_pairs: int) -> np.ndarray:
+    """ε of each pair as one full vector, ``[N, |θ|]``."""
+    members = draw(noise, generation_key, jnp.arange(num_pairs))
+    if "params" in members:
+        full = members["params"]
+    else:
+        full = materialised(members["perturbation"], MEAN)
+        assert isinstance(members["perturbation"]["kernel"], tuple)
+    return np.concatenate(
+        [
+            np.reshape(np.float64(leaf), (num_pairs, -1))
+            for leaf in jax.tree.leaves(full)
+        ],
+        axis=1,
+    )
 
 
 class NumpyES:
     """One OpenAI-ES in float64 that shares only ε with ours."""
 
-    def __init__(self, config: ESConfig, mean: np.ndarray) -> None:
+    def __init__(self, config: ESConfig, mean: np.ndarray, noise: Noise) -> None:
         self.config = config
+        self.noise = noise
         self.mean = mean
         self.momentum = np.zeros_like(mean)
         self.second = np.zeros_like(mean)
@@ -55,8 +80,7 @@ class NumpyES:
 
     def epsilons(self) -> np.ndarray:
         generation_key = jax.random.fold_in(KEY, self.generation)
-        pairs = jnp.arange(self.config.num_pairs)
-        return np.asarray(draw_epsilons(generation_key, pairs), np.float64)
+        return draw_epsilons(self.noise, generation_key, self.config.num_pairs)
 
     def step(self) -> np.ndarray:
         config = self.config
@@ -86,14 +110,15 @@ class NumpyES:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "shaping"),
+    ("optimizer", "shaping", "noise"),
     [
-        ("momentum", "pair_rank"),
-        ("sgd", "standardize"),
-        ("adam", "centered_rank"),
+        ("momentum", "pair_rank", FullNoise()),
+        ("sgd", "standardize", FullNoise()),
+        ("adam", "centered_rank", FullNoise()),
+        ("momentum", "pair_rank", LowRankNoise(1)),
     ],
 )
-def test_update_equals_numpy(optimizer, shaping):
+def test_update_equals_numpy(optimizer, shaping, noise):
     config = ESConfig(
         num_pairs=10,
         sigma=0.1,
@@ -103,8 +128,8 @@ def test_update_equals_numpy(optimizer, shaping):
         optimizer=optimizer,
         shaping=shaping,
     )
-    es = openai_es(config)
-    reference = NumpyES(config, flat(MEAN))
+    es = openai_es(config, noise)
+    reference = NumpyES(config, flat(MEAN), noise)
     state = es.init(KEY, MEAN)
     for generation in range(4):
         before = reference.mean
@@ -155,14 +180,16 @@ def sum_of_magnitudes(key, weights, mean):
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape, abs(weights).sum()), mean)
 
 
-def test_larger_fitness_is_better():
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
+def test_larger_fitness_is_better(noise):
     # Only pair 0 differs, and its first member, θ + σε, won.
-    es = openai_es(ESConfig(num_pairs=3, shaping="centered_rank", weight_decay=0.0))
+    config = ESConfig(num_pairs=3, shaping="centered_rank", weight_decay=0.0)
+    es = openai_es(config, noise)
     state = es.init(KEY, MEAN)
     fitness = jnp.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
     step = flat(es.tell(state, fitness)[0].mean) - flat(MEAN)
-    sample = FullNoise().sample(member_key(es.ask(state).key, 0), MEAN)
-    cosine = step @ flat(sample) / np.linalg.norm(step) / np.linalg.norm(sample)
+    (sample,) = draw_epsilons(noise, es.ask(state).key, 1)
+    cosine = step @ sample / np.linalg.norm(step) / np.linalg.norm(sample)
     assert cosine == pytest.approx(1, abs=1e-4)
 
 
@@ -204,11 +231,14 @@ def test_state_keeps_shapes_dtypes_and_structure():
             assert weak == [False, False]
 
 
-@pytest.mark.parametrize("num_devices", [None, 4])
-def test_second_tell_compiles_nothing(compilations, num_devices):
+@pytest.mark.parametrize(
+    ("num_devices", "noise"),
+    [(None, FullNoise()), (4, FullNoise()), (4, LowRankNoise(1))],
+)
+def test_second_tell_compiles_nothing(compilations, num_devices, noise):
     devices = None if num_devices is None else Devices(jax.devices()[:num_devices])
-    spread = None if devices is None else spread_weighted_sum(FullNoise(), devices)
-    es = openai_es(ESConfig(num_pairs=12), weighted_sum=spread)
+    spread = None if devices is None else spread_weighted_sum(noise, devices)
+    es = openai_es(ESConfig(num_pairs=12), noise, weighted_sum=spread)
     # As a run does: the state lives on all devices, returns are NumPy's.
     state = es.init(KEY, MEAN)
     state = state if devices is None else devices.share(state)
@@ -257,6 +287,22 @@ def test_bad_setting_is_named_with_its_value(field, value):
         ESConfig(**{field: value})
     assert str(value) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_update_is_the_same_on_many_devices():
+    """With low-rank noise, whose sums are products over blocks of pairs."""
+    noise, config = LowRankNoise(1), ESConfig(num_pairs=30, learning_rate=1.0)
+    devices = Devices(jax.devices()[:4])
+    fitness = np.random.default_rng(0).normal(size=(30, 2))
+    one, many = (
+        es.tell(es.init(KEY, MEAN), fitness)[0].mean
+        for es in (
+            openai_es(config, noise),
+            openai_es(config, noise, spread_weighted_sum(noise, devices)),
+        )
+    )
+    np.testing.assert_allclose(flat(one), flat(many), rtol=1e-5, atol=1e-5)
+    assert np.abs(flat(one) - flat(MEAN)).max() > 0.1
 
 
 def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> list:

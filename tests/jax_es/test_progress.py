@@ -186,6 +186,18 @@ def test_time_left_follows_recent_generations():
     assert time_left(progress) == "0:01:10"
 
 
+def test_time_left_knows_the_limit_on_steps():
+    clock = Clock()
+    record = make_record(0, env_steps=300, total_env_steps=1000)
+    steps = 1000 + 5 * 300 - 1
+    progress = Progress(100, stream=io.StringIO(), clock=clock, max_env_steps=steps)
+    run_generation(progress, clock, record, 10)
+    assert time_left(progress) == "0:00:50"
+    few = Progress(3, stream=io.StringIO(), clock=clock, max_env_steps=steps)
+    run_generation(few, clock, record, 10)
+    assert time_left(few) == "0:00:20"
+
+
 # The live bar
 
 

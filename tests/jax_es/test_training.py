@@ -483,6 +483,18 @@ def stop_in_final_evaluation(run):
     return check
 
 
+def test_environment_steps_may_end_a_run(parts, tmp_path):
+    whole, short = (RunDirectory(tmp_path / name) for name in ("whole", "short"))
+    train(parts, whole)
+    totals = [record.total_env_steps for record in read_metrics(whole.path)]
+    # The generation that reaches the limit is the last one, to the step.
+    for limit, count in ((totals[1], 2), (totals[1] + 1, 3), (totals[-1] * 9, 4)):
+        short.path.mkdir(exist_ok=True)
+        limited = with_config(parts, max_env_steps=limit)
+        train(limited, short, resume=short.checkpoints.exists())
+        assert numbers(short) == numbers(whole)[:count]
+
+
 def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
     whole, longer = (RunDirectory(tmp_path / name) for name in ("whole", "longer"))
     expected = train(parts, whole)

@@ -1,7 +1,7 @@
 """Agreement with an independent implementation in NumPy, float64, without padding.
 
-It recomputes everything from the episode's history at every step, shares no code
-with ``models``, and knows the names of the weights only.
+It recomputes everything from the episode's history at every step, keeps no window and
+no cache, shares no code with ``models``, and knows the names of the weights only.
 """
 
 import math
@@ -42,8 +42,8 @@ def gelu(x):
     return x * 0.5 * (1.0 + np.vectorize(math.erf)(x / np.sqrt(2.0)))
 
 
-def attention(weights, x, num_heads):
-    """One query at a time, reading no later token."""
+def attention(weights, x, num_heads, num_steps):
+    """One query at a time, reading no later token and at most ``num_steps`` steps."""
     queries, keys, values = (
         np.split(dense(weights[name], x), num_heads, axis=1)
         for name in ("query", "key", "value")
@@ -52,10 +52,12 @@ def attention(weights, x, num_heads):
     for head in range(num_heads):
         rows = []
         for i, query in enumerate(queries[head]):
-            scores = keys[head][: i + 1] @ query / np.sqrt(len(query))
+            # Three tokens a step, of which this query's is the last that is read.
+            visible = slice(max(0, 3 * (i // 3 - num_steps + 1)), i + 1)
+            scores = keys[head][visible] @ query / np.sqrt(len(query))
             probabilities = np.exp(scores - scores.max())
             rows.append(
-                probabilities / probabilities.sum() @ values[head][: i + 1],
+                probabilities / probabilities.sum() @ values[head][visible],
             )
         result = np.concatenate([result, np.array(rows)], axis=1)
     return dense(weights["projection"], result)
@@ -79,7 +81,10 @@ def network_outputs(params, config, returns_to_go, observations, actions, timest
     for layer in range(config.num_layers):
         block = params[f"blocks_{layer}"]
         x = x + attention(
-            block, layer_norm(block["attention_norm"], x), config.num_heads
+            block,
+            layer_norm(block["attention_norm"], x),
+            config.num_heads,
+            config.context_length,
         )
         hidden = dense(block["expand"], layer_norm(block["mlp_norm"], x))
         hidden = {"relu": relu, "gelu": gelu}[config.activation](hidden)
@@ -94,7 +99,8 @@ def reference_actions(policy, params, observations, rewards, keys):
     returns_to_go = returns_to_go * config.reward_scale
     chosen, emitted = [], []
     for t in range(len(observations)):
-        start = max(0, t - num_past)
+        # A window is cut out of the episode; a cache's tokens have seen what left it.
+        start = max(0, t - num_past) if config.attention == "window" else 0
         outputs = network_outputs(
             params,
             config,
@@ -128,6 +134,9 @@ def reference_actions(policy, params, observations, rewards, keys):
         ({"max_timestep": 1}, BOX),
         ({}, CHOICE),
         ({"num_heads": 2, "sample_actions": True}, CHOICE),
+        ({"attention": "cache", "context_length": 2, "num_heads": 2}, BOX),
+        ({"attention": "cache", "context_length": 1, "max_timestep": 6}, BOX),
+        ({"attention": "cache", "context_length": 2, "num_layers": 3}, CHOICE),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items())

@@ -1,8 +1,174 @@
+"""Perturbed layers against Linen's own layers with the weights written out."""
+
+import functools
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from models.layers import fan_in_dense
+from models.layers import Conv, Dense, Embed, LayerNorm, fan_in_dense
+from tests.models.perturbed import perturbed, random_perturbation
+
+# Ours, Linen's, the layer's arguments, and the shape of its input.
+CASES = {
+    "dense": (Dense, nn.Dense, {"features": 6}, (7,)),
+    "dense-rows": (Dense, nn.Dense, {"features": 6}, (2, 3, 7)),
+    "dense-no-bias": (Dense, nn.Dense, {"features": 6, "use_bias": False}, (3, 7)),
+    "dense-from-two": (Dense, nn.Dense, {"features": 6}, (3, 2)),
+    "embed": (Embed, nn.Embed, {"num_embeddings": 9, "features": 5}, "indices"),
+    # Two rows: a table of two must not be taken for a pair of factors.
+    "embed-two": (Embed, nn.Embed, {"num_embeddings": 2, "features": 5}, "indices"),
+    "embed-one": (Embed, nn.Embed, {"num_embeddings": 1, "features": 5}, "indices"),
+    "norm": (LayerNorm, functools.partial(nn.LayerNorm, epsilon=1e-5), {}, (3, 8)),
+    "conv-same": (
+        Conv,
+        nn.Conv,
+        {"features": 5, "kernel_size": (3, 2), "strides": (2, 1)},
+        (7, 6, 3),
+    ),
+    "conv-valid": (
+        Conv,
+        nn.Conv,
+        {"features": 4, "kernel_size": (3, 3), "strides": 2, "padding": "VALID"},
+        (2, 9, 8, 2),
+    ),
+    "conv-no-bias": (
+        Conv,
+        nn.Conv,
+        {"features": 4, "kernel_size": (2, 2), "use_bias": False, "padding": 1},
+        (5, 5, 1),
+    ),
+    "conv-dilated": (
+        Conv,
+        nn.Conv,
+        {
+            "features": 3,
+            "kernel_size": (3,),
+            "kernel_dilation": 2,
+            "input_dilation": 2,
+            "padding": 1,
+        },
+        (8, 2),
+    ),
+}
+# Rank 1 is what the weights are tested with one by one.
+FORMS = {"rank-3": 3, "full": None}
+
+
+def inputs(layer, shape, seed=0):
+    random = np.random.default_rng(seed)
+    if shape == "indices":
+        return np.int32(random.integers(layer.num_embeddings, size=(2, 4)))
+    return np.float32(random.normal(0.5, 1.5, size=shape))
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def case(request):
+    """Our layer, Linen's, random params and an input."""
+    ours, theirs, arguments, shape = request.param
+    layer = ours(**arguments)
+    x = inputs(layer, shape)
+    shapes = jax.eval_shape(layer.init, jax.random.key(0), x)["params"]
+    random = np.random.default_rng(1)
+    params = jax.tree.map(
+        lambda leaf: np.float32(random.normal(0.2, 1.0, size=leaf.shape)), shapes
+    )
+    return layer, theirs(**arguments), params, x
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def forward(layer, params, perturbation, x):
+    return layer.apply({"params": params, "perturbation": perturbation}, x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def plain(layer, params, x):
+    return layer.apply({"params": params}, x)
+
+
+@pytest.mark.parametrize("rank", FORMS.values(), ids=FORMS.keys())
+def test_members_equal_the_written_out_weights(case, rank):
+    """One program for three members and inputs; Linen's layer for one at a time."""
+    layer, theirs, params, x = case
+    members = [random_perturbation(params, rank, seed) for seed in range(3)]
+    together = jax.tree.map(lambda *leaves: np.stack(leaves), *members)
+    xs = np.stack([x, np.flip(x, axis=0), x])
+    actual = jax.vmap(forward, (None, None, 0, 0))(layer, params, together, xs)
+    assert actual.dtype == jnp.float32
+    for i, member in enumerate(members):
+        expected = plain(theirs, perturbed(params, member), xs[i])
+        np.testing.assert_allclose(actual[i], expected, rtol=2e-5, atol=2e-5)
+        # The perturbation is no rounding error.
+        assert np.abs(expected - plain(theirs, params, xs[i])).max() > 0.02
+
+
+def test_every_weight_may_be_perturbed_alone(case):
+    layer, theirs, params, x = case
+    for name, part in random_perturbation(params, 1).items():
+        alone = jax.tree.map(np.zeros_like, random_perturbation(params, None))
+        alone[name] = part
+        actual = forward(layer, params, {name: part}, x)
+        expected = plain(theirs, perturbed(params, alone), x)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+        assert np.abs(expected - plain(theirs, params, x)).max() > 0.02
+
+
+def test_without_a_perturbation_it_is_linens_layer(case):
+    layer, theirs, params, x = case
+    # The difference: ours computes the variance from centred numbers.
+    tolerance = 2e-6 if isinstance(layer, LayerNorm) else 0.0
+    actual, expected = plain(layer, params, x), plain(theirs, params, x)
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    # The same weights: names, shapes and types.
+    own, others = (
+        jax.eval_shape(module.init, jax.random.key(0), x) for module in (layer, theirs)
+    )
+    assert own == others
+
+
+def test_layer_norm_starts_as_a_plain_normalisation():
+    params = jax.jit(LayerNorm().init)(jax.random.key(0), np.ones((2, 3)))["params"]
+    assert params["scale"].tolist() == [1.0, 1.0, 1.0]
+    assert params["bias"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_layer_norm_survives_a_large_mean():
+    # E[x²] − E[x]² would lose all digits here: x is 30 000 ± 1.
+    params = {"scale": jnp.ones(4), "bias": jnp.zeros(4)}
+    x = jnp.array([30_001.0, 29_999.0, 30_001.0, 29_999.0])
+    actual = plain(LayerNorm(), params, x)
+    np.testing.assert_allclose(actual, [1.0, -1.0, 1.0, -1.0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("rank", FORMS.values(), ids=FORMS.keys())
+def test_embed_answers_strange_indices_as_linen_does(rank):
+    # Past the end is NaN, never some neighbour's row; −1 is the last row.
+    params = {"embedding": jnp.arange(24.0).reshape(6, 4)}
+    perturbation = random_perturbation(params, rank)
+    strange = jnp.array([0, 5, 6, 100, -1, -7])
+    actual = forward(Embed(6, 4), params, perturbation, strange)
+    expected = plain(nn.Embed(6, 4), perturbed(params, perturbation), strange)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+    assert np.isnan(actual).all(axis=1).tolist() == [False] * 2 + [True] * 2 + [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_embed_builds_no_table(rank):
+    """Looking up one row of A Bᵀ must not cost the whole table."""
+    layer, size = Embed(5000, 64), 5000 * 64 * 4
+    params = {"embedding": jax.ShapeDtypeStruct((5000, 64), jnp.float32)}
+    factors = (
+        jax.ShapeDtypeStruct((5000, rank), jnp.float32),
+        jax.ShapeDtypeStruct((64, rank), jnp.float32),
+    )
+    index = jax.ShapeDtypeStruct((3,), jnp.int32)
+    program = forward.lower(layer, params, {"embedding": factors}, index).compile()
+    assert program.memory_analysis().temp_size_in_bytes < size / 50
 
 
 def test_fan_in_dense_starts_as_in_pytorch():

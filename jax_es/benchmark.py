@@ -1,0 +1,326 @@
+"""Measures how fast this machine trains: ``python -m jax_es.benchmark``.
+
+Every row is a number of environment steps/s, and its ratio to what physics alone
+reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trained``
+(nothing but a limit, drawn from 20 to 1000 steps, ends an episode) or ``untrained``
+(a fresh network falls after about 22 steps). Networks are always fresh ones.
+
+- ``physics``: the limit, and Gymnasium's vector environments beside it.
+- ``policy``: inference alone.
+- ``rollout``, ``generation``: one whole generation of at least four tasks a slot, its
+  tail included; the first without the update. Where the time went is shown in shares.
+- ``update``: noise + update, as the steps/s of the episodes that its pairs would run.
+
+Of the conditions, ``1-core``, ``1-device`` (one XLA device, physics on all cores) and
+``1x-pairs`` to ``16x-pairs`` (episodes of five steps) belong to ``untrained``. On one
+core or device there are as many slots and pairs less as there are cores.
+"""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jax_es import benchmark_cases as worker
+from jax_es.benchmark_cases import Measured, Measurements
+from jax_es.benchmark_rows import (
+    NETWORKS,
+    NORMALS,
+    PAIRS_FACTORS,
+    PHYSICS_ROWS,
+    Case,
+    Cores,
+    Work,
+    all_rows,
+    choose,
+    default_rows,
+    parse,
+    work_of,
+)
+from jax_es.command_line import input_errors, parse_options, run_program
+from jax_es.config import ConfigError, require
+from jax_es.devices import (
+    available_cores,
+    configure_cpu_devices,
+    use_compilation_cache,
+)
+from jax_es.run_directory import git_commit, machine, versions
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Measures how fast this machine trains, beside the speed of physics alone.
+
+    The default form takes less than five minutes on two cores.
+    """
+
+    only: tuple[str, ...] = ()
+    """Rows to measure: names, or patterns such as 'policy/*'."""
+    list: bool = False
+    """List the rows, those of the default form with a star, and measure nothing."""
+    full: bool = False
+    """The long form: every row, generations of 512 pairs, updates of 20 000 (hours)."""
+    json: Path | None = None
+    """Also write the rows into this file, with versions and machine."""
+    profile: Path | None = None
+    """Measure nothing; write a profile of one generation into this folder."""
+    profile_network: str = "humanoid-dt-fast"
+    """Whose generation is profiled."""
+    num_slots: int | None = None
+    """Slots of every row, instead of each network's own."""
+    num_pairs: int | None = None
+    """Pairs of every generation, instead of each network's own."""
+    update_pairs: int | None = None
+    """Pairs of every update, instead of each network's own."""
+    seconds: float = 1.0
+    """How long to measure physics and policies, at least."""
+
+    def work(self, network: str) -> Work:
+        """Returns how much work a network's rows are."""
+        return work_of(
+            network,
+            available_cores(),
+            self.full,
+            self.num_slots,
+            self.num_pairs,
+            self.update_pairs,
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with input_errors():
+        arguments = parse_options(Arguments, argv, prog="python -m jax_es.benchmark")
+        _check(arguments)
+        names = _names(arguments)
+    if arguments.list:
+        sys.stdout.write(_listing())
+        return 0
+    if arguments.profile is not None:
+        return _profile(arguments, arguments.profile)
+    started = time.perf_counter()
+    try:
+        with _terminable():
+            measurements, failures = run(plan(names, arguments))
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped before the end: nothing to report\n")
+        return 130
+    devices = [m.devices for m in measurements if m.devices is not None]
+    about = {
+        "versions": {**versions(), "commit": git_commit()},
+        "machine": {**machine(), "devices": devices[0] if devices else None},
+        "seconds": time.perf_counter() - started,
+    }
+    rows = finish(names, measurements)
+    sys.stdout.write(table(rows, about))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    for failure in failures:
+        sys.stderr.write(f"error: {failure}\n")
+    return 1 if failures else 0
+
+
+def _check(arguments: Arguments) -> None:
+    """Raises for what cannot work, results that could not be written among it.
+
+    Raises:
+        ConfigError: naming the option.
+    """
+    for name, least in (("num_slots", 4), ("num_pairs", 2), ("update_pairs", 2)):
+        value = getattr(arguments, name)
+        require(
+            value is None or value >= least,
+            f"--{name.replace('_', '-')} must be at least {least}, got {value}.",
+        )
+    require(
+        0 < arguments.seconds < float("inf"),
+        f"--seconds must be positive and finite, got {arguments.seconds}.",
+    )
+    network = arguments.profile_network
+    require(
+        network in NETWORKS,
+        f"--profile-network must be one of {', '.join(NETWORKS)}, got {network!r}.",
+    )
+    try:
+        if arguments.json is not None:
+            arguments.json.open("a").close()
+        if arguments.profile is not None:
+            arguments.profile.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename} cannot be written ({error.strerror}); choose another "
+            "--json or --profile."
+        ) from error
+
+
+def _names(arguments: Arguments) -> list[str]:
+    """Returns the names of the rows to measure."""
+    if arguments.only:
+        return choose(arguments.only)
+    return all_rows() if arguments.full else default_rows()
+
+
+def plan(names: list[str], arguments: Arguments) -> list[Case]:
+    """Sorts rows into the processes that measure them, physics first."""
+    groups: dict[tuple[str, Cores], list[str]] = {("", "all"): []}
+    for name in names:
+        row = parse(name)
+        groups.setdefault((row.network, row.cores), []).append(name)
+    cases = []
+    for (network, cores), rows in groups.items():
+        work = arguments.work(network)
+        if cores != "all":
+            work = work.share(available_cores())
+        cases.append(Case(network, cores, tuple(rows), work, arguments.seconds))
+    return cases
+
+
+def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
+    """Measures the cases one after the other, each in a process of its own.
+
+    Returns:
+        The measurements, and a line for each case without any.
+    """
+    measurements, failures = [], []
+    for number, case in enumerate(cases, 1):
+        title = case.network or "physics"
+        if case.cores != "all":
+            title += f", {case.cores}"
+        sys.stderr.write(f"measuring {number} of {len(cases)}: {title}\n")
+        process = subprocess.run(
+            [sys.executable, "-m", worker.__name__, json.dumps(case.to_json())],
+            capture_output=True,
+            text=True,
+        )
+        if process.returncode == 0:
+            last_line = process.stdout.splitlines()[-1]
+            measurements.append(Measurements(**json.loads(last_line)))
+        else:
+            why = (process.stderr.splitlines() or ["no message"])[-1]
+            failures.append(f"{title} ended with {process.returncode}: {why}")
+    return measurements, failures
+
+
+def finish(names: list[str], measurements: list[Measurements]) -> list[dict[str, Any]]:
+    """Puts the rows in order and beside their yardsticks, physics and normals.
+
+    Physics is the median of its samples, taken before each network of its regime.
+    """
+    measured = {name: row for m in measurements for name, row in m.rows.items()}
+    for regime, name in PHYSICS_ROWS.items():
+        samples = [s for m in measurements for s in m.physics.get(regime, [])]
+        if samples:
+            speed = statistics.median(samples)
+            measured[name] = {"steps_per_second": speed, "samples": samples}
+    order = [name for name in all_rows() if name in {*names, *PHYSICS_ROWS.values()}]
+    return [_finish_row(name, measured) for name in order if name in measured]
+
+
+def _finish_row(name: str, measured: dict[str, Measured]) -> dict[str, Any]:
+    """Returns a row with its name and its ratios."""
+    row = measured[name]
+    speed = row["steps_per_second"]
+    finished = {"name": name, "steps_per_second": speed}
+    physics = measured.get(PHYSICS_ROWS[parse(name).regime])
+    if physics is not None:
+        finished["ratio_to_physics"] = speed / physics["steps_per_second"]
+    if "normals_per_second" in row and NORMALS in measured:
+        normals = measured[NORMALS]["normals_per_second"]
+        finished["seconds_to_normals"] = normals / row["normals_per_second"]
+    return {**finished, **row}
+
+
+COLUMNS: dict[str, tuple[str, str]] = {
+    "row": ("name", ""),
+    "steps/s": ("steps_per_second", ",.0f"),
+    "/physics": ("ratio_to_physics", ".2f"),
+    "slots used": ("slot_utilization", ".0%"),
+    "MiB": ("peak_rss_mib", ",.0f"),
+    "seconds": ("seconds", ".2f"),
+    "compiled": ("compilations", "d"),
+    "slots": ("num_slots", "d"),
+    "pairs": ("num_pairs", ",d"),
+}
+"""Heading → field and format of the table's columns."""
+
+
+def table(rows: list[dict[str, Any]], about: dict[str, Any]) -> str:
+    """Returns the table for a terminal."""
+    cells = [[*COLUMNS, ""]]
+    for row in rows:
+        line = [
+            format(row[field], spec) if field in row else ""
+            for field, spec in COLUMNS.values()
+        ]
+        cells.append([*line, _remark(row)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *numbers, remark in cells:
+        padded = [
+            number.rjust(width)
+            for number, width in zip(numbers, widths[1:-1], strict=True)
+        ]
+        lines.append("  ".join([name.ljust(widths[0]), *padded, remark]).rstrip())
+    on, using = about["machine"], about["versions"]
+    lines.append(
+        f"{on['processor']}, {on['cores']} cores, JAX devices: {on['devices']}; "
+        f"MuJoCo {using['mujoco']}, JAX {using['jax']}; {about['seconds']:.0f} s."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _remark(row: dict[str, Any]) -> str:
+    """Says what has no column: where the time went, and what an update compares to."""
+    parts = [f"{name} {share:.0%}" for name, share in row.get("shares", {}).items()]
+    if parse(row["name"]).condition in PAIRS_FACTORS:
+        parts.append(f"{500 * row['seconds'] / row['num_pairs']:.2f} ms a task")
+    if row.get("seconds_to_normals", 1.0) != 1.0:
+        parts.append(f"{row['seconds_to_normals']:.2f} × the time of its normals")
+    return ", ".join(parts)
+
+
+def _listing() -> str:
+    """Lists the rows, those of the default form with a star."""
+    default = set(default_rows())
+    return "".join(f"{'*' if n in default else ' '} {n}\n" for n in all_rows())
+
+
+def _profile(arguments: Arguments, directory: Path) -> int:
+    """Writes a profile and says where it is."""
+    configure_cpu_devices()
+    use_compilation_cache()
+    network = arguments.profile_network
+    folder = worker.profile(directory, network, arguments.work(network))
+    sys.stdout.write(
+        f"Profile of one generation of {network}: {folder}\n"
+        f"Perfetto: open {folder / 'perfetto_trace.json.gz'} at "
+        "https://ui.perfetto.dev\n"
+        f"TensorBoard: tensorboard --logdir {directory} (with "
+        "tensorboard-plugin-profile)\n"
+    )
+    return 0
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Makes SIGTERM end the measuring process too, as Ctrl-C does."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,472 @@
+"""Measures some of the benchmark's rows: ``python -m jax_es.benchmark_cases JSON``.
+
+``benchmark.py`` starts one such process for each network, so that the number of
+devices and the peak of memory are its own. Whatever is timed has run once before, so
+that nothing is compiled under the clock.
+
+A generation here is what ``generation.run_generation`` does but for θ's own evaluation
+episodes: ten among the ten thousands of a real generation, they would be a large part
+of the small ones that are measured here.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+
+from envs.mujoco_env import MujocoVectorEnv
+from envs.physics import (
+    EPISODE_LENGTHS,
+    RegimeEnv,
+    VectorEnvKind,
+    calls_per_second,
+    physics_speed,
+    random_lengths,
+    vector_env_speed,
+)
+from jax_es.benchmark_rows import (
+    NORMALS,
+    PAIRS_FACTORS,
+    REGIMES,
+    Case,
+    Regime,
+    Work,
+    config_of,
+    parse,
+)
+from jax_es.devices import (
+    PAIRS_PER_CALL,
+    available_cores,
+    configure_cpu_devices,
+    spread_weighted_sum,
+    use_compilation_cache,
+)
+from jax_es.experiment import TrainConfig
+from jax_es.generation import (
+    Parts,
+    TrainState,
+    build,
+    fitness,
+    initial_state,
+    population_tasks,
+    used_statistics,
+)
+from jax_es.noise import FullNoise, Noise, member_key
+from jax_es.normalization import mean_and_std, merge
+from jax_es.openai_es import openai_es
+from jax_es.rollout import Rollout
+from jax_es.slots import SlotPrograms
+from jax_es.types import PyTree, VectorEnv
+
+PHYSICS_ENVS_PER_CORE = 32
+"""Simulations side by side where physics alone is measured."""
+
+CAPPED_STEPS = 5
+"""Length of the episodes of ever more pairs."""
+
+MEAN_LENGTH = sum(EPISODE_LENGTHS) / 2
+"""Environment steps of an episode in the regime ``trained``."""
+
+Measured = dict[str, Any]
+"""The measured fields of a row, as JSON values."""
+
+
+class Measurements(NamedTuple):
+    """What a case came to.
+
+    Attributes:
+        rows: fields by name of the row.
+        physics: samples of environment steps/s of physics alone, by regime.
+        devices: what JAX computed on; None if nothing.
+    """
+
+    rows: dict[str, Measured]
+    physics: dict[str, list[float]]
+    devices: str | None
+
+
+def main(argv: list[str]) -> None:
+    """Measures the case in ``argv[0]`` and prints its measurements, both JSON."""
+    case = Case.from_json(json.loads(argv[0]))
+    if case.cores == "1-core":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    configure_cpu_devices(1 if case.cores == "1-device" else None)
+    use_compilation_cache()
+    sys.stdout.write(json.dumps(measure(case)._asdict()) + "\n")
+
+
+def measure(case: Case) -> Measurements:
+    """Measures the rows of a case."""
+    if not case.network:
+        return measure_physics(case)
+    config = config_of(case.network)
+    rows: dict[str, Measured] = {}
+    physics: dict[str, list[float]] = {}
+    for name in _named(case, "policy"):
+        rows[name] = measure_policy(config, case)
+    network = None
+    for regime in REGIMES:
+        names = _named(case, "rollout", "generation", regime=regime)
+        if names and case.cores == "all":
+            # Close to what is compared with it: other programs come and go.
+            physics[regime] = [_physics(regime, case)]
+        if names:
+            # Compiled once, for both regimes.
+            network = network or Network(config, case.work.num_slots)
+            rows |= measure_generations(names, regime, network, case.work)
+    del network  # the updates' memory is their own
+    for name in _named(case, "update"):
+        measure_one = measure_normals if name == NORMALS else measure_update
+        rows[name] = measure_one(config, case.work.update_pairs)
+    local = jax.local_devices()
+    return Measurements(rows, physics, f"{len(local)} × {local[0].device_kind}")
+
+
+def _named(case: Case, *kinds: str, regime: Regime = "trained") -> list[str]:
+    """Returns the case's rows of some kinds and one regime."""
+    rows = [(name, parse(name)) for name in case.rows]
+    return [name for name, r in rows if r.kind in kinds and r.regime == regime]
+
+
+def measure_physics(case: Case) -> Measurements:
+    """Measures physics in both regimes, and Gymnasium's vector environments."""
+    physics = {str(regime): [_physics(regime, case)] for regime in REGIMES}
+    rows: dict[str, Measured] = {}
+    vector_envs: dict[VectorEnvKind, int] = {"sync": 16, "async": 2 * available_cores()}
+    for kind, num_envs in vector_envs.items():
+        if (name := f"physics/{kind}-vector-env") in case.rows:
+            speed = vector_env_speed(kind, num_envs, case.seconds)
+            rows[name] = {"steps_per_second": speed, "num_slots": num_envs}
+    return Measurements(rows, physics, None)
+
+
+def _physics(regime: Regime, case: Case) -> float:
+    num_envs = PHYSICS_ENVS_PER_CORE * available_cores()
+    return physics_speed(regime, num_envs, case.seconds)
+
+
+def measure_policy(config: TrainConfig, case: Case) -> Measured:
+    """Measures inference alone: observations on the host in, actions there out."""
+    parts = build(_sized(config, num_slots=1, num_pairs=2))
+    state = initial_state(parts)
+    normalizer = mean_and_std(state.observation_statistics)
+    num_devices, shape = parts.devices.count, normalizer[0].shape
+    width = -(-case.work.policy_slots // num_devices)
+    programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, shape)
+    shared = parts.devices.share((parts.es.ask(state.es), normalizer))
+    slots, carry = programs.empty(shared, width)
+    lead = num_devices, width
+    rng = np.random.default_rng(0)
+    observations = rng.standard_normal((8, *lead, *shape), dtype=np.float32)
+    reward = np.zeros(lead, np.float32)
+    timesteps = itertools.cycle(range(EPISODE_LENGTHS[1]))
+
+    def step() -> None:
+        nonlocal carry
+        timestep = next(timesteps)
+        carry, actions = programs.act(
+            shared,
+            slots,
+            carry,
+            observations[timestep % len(observations)],
+            reward,
+            np.full(lead, timestep, np.int32),
+        )
+        np.asarray(actions)
+
+    for _ in range(3):
+        step()
+    with watch() as watched:
+        speed = num_devices * width * calls_per_second(step, case.seconds)
+    return {
+        "steps_per_second": speed,
+        "num_slots": num_devices * width,
+        **watched.costs(),
+    }
+
+
+class Network:
+    """A network's parts in either regime and for any number of pairs.
+
+    Its rollout is compiled once, when the first parts are asked for.
+
+    Args:
+        config: the network.
+        num_slots: S.
+    """
+
+    def __init__(self, config: TrainConfig, num_slots: int) -> None:
+        parts = build(_sized(config, num_slots, num_pairs=num_slots))
+        self.state = initial_state(parts)
+        self._envs = [RegimeEnv(cast(MujocoVectorEnv, env)) for env in parts.envs]
+        noise, devices = parts.es.noise, parts.devices
+        envs = cast(list[VectorEnv], self._envs)
+        rollout = Rollout(parts.policy, noise, envs, devices)
+        self._parts = parts._replace(envs=tuple(envs), rollout=rollout)
+        self._weighted_sum = spread_weighted_sum(noise, devices)
+        self._by_pairs: dict[int, Parts] = {}
+
+    def enter(self, regime: Regime) -> None:
+        """Changes the regime."""
+        for env in self._envs:
+            env.enter(regime)
+
+    def parts(self, num_pairs: int) -> Parts:
+        """Returns the parts for a number of pairs, every program compiled and run."""
+        if num_pairs not in self._by_pairs:
+            config = self._parts.config
+            config = _sized(config, config.rollout.num_slots, num_pairs)
+            es = openai_es(config.es, self._parts.es.noise, self._weighted_sum)
+            if not self._by_pairs:
+                self._warm_up_rollout()
+            jax.block_until_ready(es.tell(self.state.es, np.zeros((num_pairs, 2))))
+            self._by_pairs[num_pairs] = self._parts._replace(config=config, es=es)
+        return self._by_pairs[num_pairs]
+
+    def _warm_up_rollout(self) -> None:
+        """Runs two episodes of two steps in each slot: refills, narrower widths."""
+        parts = self._parts
+        parts.rollout.run(
+            parts.es.ask(self.state.es),
+            population_tasks(parts.config, 0, 2),
+            used_statistics(parts.config, self.state),
+        )
+
+
+def measure_generations(
+    names: list[str], regime: Regime, network: Network, work: Work
+) -> dict[str, Measured]:
+    """Measures rollouts and generations of one regime."""
+    network.enter(regime)
+    rows: dict[str, Measured] = {}
+    for condition in dict.fromkeys(parse(name).condition for name in names):
+        num_pairs, max_steps = _episodes(condition, regime, work)
+        rollout, generation = measure_generation(
+            network.parts(num_pairs), network.state, max_steps
+        )
+        for name in names:
+            if parse(name).condition == condition:
+                is_rollout = parse(name).kind == "rollout"
+                rows[name] = rollout if is_rollout else generation
+    return rows
+
+
+def _episodes(
+    condition: str, regime: Regime, work: Work
+) -> tuple[int, int | np.ndarray]:
+    """Returns a generation's pairs, and how long each of its episodes may last."""
+    longest = EPISODE_LENGTHS[1]
+    if condition == "full-length":  # for every second slot, in narrower programs
+        return max(2, work.num_slots // 4), longest
+    if condition in PAIRS_FACTORS:
+        return work.pairs_unit * PAIRS_FACTORS[condition], CAPPED_STEPS
+    if regime == "untrained":
+        return work.untrained_pairs, longest
+    rng = np.random.default_rng(0)
+    return work.trained_pairs, random_lengths(rng, 2 * work.trained_pairs)
+
+
+def measure_generation(
+    parts: Parts, state: TrainState, max_steps: int | np.ndarray
+) -> tuple[Measured, Measured]:
+    """Measures one generation: its rollout, and all of it."""
+    config = parts.config
+    tasks = population_tasks(config, 0, 1)
+    tasks = tasks._replace(
+        max_steps=np.broadcast_to(max_steps, tasks.pair.shape).astype(np.int32)
+    )
+    statistics = used_statistics(config, state)
+    with watch() as watched:
+        result = parts.rollout.run(parts.es.ask(state.es), tasks, statistics)
+        rollout_seconds = time.perf_counter() - watched.started
+        merge(state.observation_statistics, result.observations)
+        update_started = time.perf_counter()
+        jax.block_until_ready(parts.es.tell(state.es, fitness(result.returns, config)))
+        update_seconds = time.perf_counter() - update_started
+    common = {
+        "slot_utilization": result.slot_utilization,
+        "num_slots": config.rollout.num_slots,
+        "num_pairs": config.es.num_pairs,
+        "env_steps": result.env_steps,
+        **watched.costs(),
+    }
+    rollout = {
+        **_shares(result.seconds, rollout_seconds),
+        **common,
+        "seconds": rollout_seconds,
+        "steps_per_second": result.env_steps / rollout_seconds,
+    }
+    generation = {
+        **_shares({**result.seconds, "update": update_seconds}, watched.seconds),
+        **common,
+        "steps_per_second": result.env_steps / watched.seconds,
+    }
+    return rollout, generation
+
+
+def _shares(seconds: dict[str, float], total: float) -> Measured:
+    """Returns where the time went, as shares of all of it."""
+    shares = {activity: spent / total for activity, spent in seconds.items()}
+    return {"shares": {**shares, "other": max(0.0, 1 - sum(shares.values()))}}
+
+
+def measure_update(config: TrainConfig, num_pairs: int) -> Measured:
+    """Measures noise + update: from the returns of a population to the next mean."""
+    parts = build(_sized(config, num_slots=1, num_pairs=num_pairs))
+    state = initial_state(parts)
+    returns = np.random.default_rng(0).standard_normal((num_pairs, 2))
+    jax.block_until_ready(parts.es.tell(state.es, returns))
+    with watch() as watched:
+        jax.block_until_ready(parts.es.tell(state.es, returns))
+    return _update_costs(watched, num_pairs, parts.es.noise, state.es.mean)
+
+
+def measure_normals(config: TrainConfig, num_pairs: int) -> Measured:
+    """Measures how long drawing full noise takes, pair after pair as the update does.
+
+    Each pair's ε is written over the last one's.
+    """
+    parts = build(_sized(config, num_slots=1, num_pairs=num_pairs))
+    mean, devices, noise = initial_state(parts).es.mean, parts.devices, FullNoise()
+    key = jax.random.key(0, impl="threefry2x32")
+
+    def draw(pairs: jax.Array, mean: PyTree) -> jax.Array:
+        first = noise.sample(key, mean)
+        return jax.lax.fori_loop(
+            0,
+            len(pairs),
+            lambda i, _: noise.sample(member_key(key, pairs[i]), mean),
+            first,
+        )
+
+    program = devices.map(draw, in_axes=(0, None))
+    width = min(PAIRS_PER_CALL, -(-num_pairs // devices.count))
+    num_calls = -(-num_pairs // (width * devices.count))
+    pairs = devices.put(
+        np.arange(devices.count * width, dtype=np.int32).reshape(-1, width)
+    )
+    mean = devices.share(mean)
+    jax.block_until_ready(program(pairs, mean))
+    with watch() as watched:
+        for _ in range(num_calls):
+            jax.block_until_ready(program(pairs, mean))
+    return _update_costs(watched, num_calls * width * devices.count, noise, mean)
+
+
+def _update_costs(
+    watched: "Watch", num_pairs: int, noise: Noise, mean: PyTree
+) -> Measured:
+    """Returns an update's fields; its steps are those of its pairs' episodes."""
+    record = {
+        "steps_per_second": 2 * num_pairs * MEAN_LENGTH / watched.seconds,
+        "pairs_per_second": num_pairs / watched.seconds,
+        "num_pairs": num_pairs,
+        **watched.costs(),
+    }
+    if isinstance(noise, FullNoise):
+        epsilon = jax.eval_shape(noise.sample, jax.random.key(0), mean)
+        record["normals_per_second"] = num_pairs * epsilon.size / watched.seconds
+    return record
+
+
+def profile(directory: Path, network: str, work: Work) -> Path:
+    """Traces one untrained generation; returns the folder of the trace.
+
+    Args:
+        directory: where TensorBoard looks for profiles.
+        network: one of the benchmark's networks.
+        work: its slots and pairs.
+    """
+    profiled = Network(config_of(network), work.num_slots)
+    parts, state = profiled.parts(work.trained_pairs), profiled.state
+    options = jax.profiler.ProfileOptions()
+    # Every Python call would be an event: larger files, and the loop would slow down.
+    options.python_tracer_level = 0
+    tasks = population_tasks(parts.config, 0, EPISODE_LENGTHS[1])
+    with jax.profiler.trace(
+        directory, create_perfetto_trace=True, profiler_options=options
+    ):
+        result = parts.rollout.run(
+            parts.es.ask(state.es), tasks, used_statistics(parts.config, state)
+        )
+        jax.block_until_ready(
+            parts.es.tell(state.es, fitness(result.returns, parts.config))
+        )
+    return max(directory.glob("plugins/profile/*"))
+
+
+def _sized(config: TrainConfig, num_slots: int, num_pairs: int) -> TrainConfig:
+    return dataclasses.replace(
+        config,
+        es=dataclasses.replace(config.es, num_pairs=num_pairs),
+        rollout=dataclasses.replace(config.rollout, num_slots=num_slots),
+    )
+
+
+class Watch:
+    """What a part of the program costs, from :func:`watch`."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.seconds = 0.0
+        self.compilations = 0
+        self.peak_rss_mib: float | None = None
+
+    def costs(self) -> Measured:
+        """Returns the costs as fields of a row."""
+        costs: Measured = {"seconds": self.seconds, "compilations": self.compilations}
+        if self.peak_rss_mib is not None:
+            costs["peak_rss_mib"] = self.peak_rss_mib
+        return costs
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[Watch]:
+    """Measures the time, programs compiled and peak memory of what runs inside."""
+
+    def listen(event: str, duration_secs: float, **_: object) -> None:
+        del duration_secs
+        watched.compilations += event == "/jax/core/compile/backend_compile_duration"
+
+    gc.collect()
+    knows_peak = _reset_peak_rss()
+    watched = Watch()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield watched
+    finally:
+        watched.seconds = time.perf_counter() - watched.started
+        jax.monitoring.unregister_event_duration_listener(listen)
+        if knows_peak:
+            watched.peak_rss_mib = _peak_rss_mib()
+
+
+def _reset_peak_rss() -> bool:
+    """Makes Linux forget the process' peak memory; returns whether it could."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _peak_rss_mib() -> float | None:
+    """Returns the most memory that the process has held since the last reset."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,299 @@
+"""The benchmark: its rows, its report and its errors; no speed is asserted."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jax_es import benchmark, benchmark_cases
+from jax_es.benchmark import finish, plan, run, table
+from jax_es.benchmark_cases import Measurements, measure
+from jax_es.benchmark_rows import (
+    NETWORKS,
+    NORMALS,
+    Case,
+    Work,
+    all_rows,
+    choose,
+    config_of,
+    default_rows,
+    parse,
+    work_of,
+)
+from jax_es.config import ConfigError, EnvConfig
+from jax_es.experiment import from_dict, make_env, to_dict
+from jax_es.presets import preset
+
+TINY = Work(
+    num_slots=4, trained_pairs=2, untrained_pairs=4, update_pairs=6, policy_slots=8
+)
+
+
+def test_rows_are_named_once_and_sorted_into_regimes():
+    rows = all_rows()
+    assert len(rows) == len(set(rows))
+    assert set(default_rows()) < set(rows)
+    assert {parse(name).network for name in rows} == {"", *NETWORKS}
+    regimes = {name: parse(name).regime for name in rows}
+    assert regimes["physics"] == regimes["rollout/humanoid-dt/full-length"] == "trained"
+    for name in ("physics/untrained", "generation/humanoid-dt/1-core"):
+        assert regimes[name] == "untrained"
+
+
+def test_networks_are_what_they_are_called():
+    assert config_of("humanoid-dt+cache").policy.attention == "cache"
+    assert config_of("humanoid-dt+cache").es.perturbation == "full"
+    assert config_of("humanoid-dt+low-rank").policy.attention == "window"
+    assert config_of("humanoid-dt+low-rank").es.perturbation == "low-rank"
+    assert config_of("humanoid-dt+cache+low-rank") == preset("humanoid-dt-fast")
+
+
+def test_names_and_patterns_choose_rows():
+    assert choose(["update/humanoid-dt"]) == ["update/humanoid-dt"]
+    assert choose(["policy/*", "physics"]) == [
+        "physics",
+        *(f"policy/{network}" for network in NETWORKS),
+    ]
+    with pytest.raises(ConfigError, match=r"called 'rolout/humanoid-dt'; .*rollout/hu"):
+        choose(["rolout/humanoid-dt"])
+
+
+def test_generations_have_four_tasks_a_slot():
+    for network in NETWORKS:
+        work = work_of(network)
+        assert 2 * work.trained_pairs == 4 * work.num_slots
+        assert 2 * work.untrained_pairs >= 4 * work.num_slots
+    assert work_of("humanoid-dt", full=True).trained_pairs == 512
+    assert work_of("humanoid-dt", num_pairs=3).untrained_pairs == 3
+    few, many = (work_of("humanoid-dt", cores=cores) for cores in (2, 16))
+    assert many.num_slots == 8 * few.num_slots
+    assert many.trained_pairs == 8 * few.trained_pairs
+
+
+def test_a_process_for_each_network_and_number_of_cores(monkeypatch):
+    monkeypatch.setattr(benchmark, "available_cores", lambda: 4)
+    rows = choose(["*/humanoid-dt", "generation/humanoid-dt/1-core", NORMALS])
+    first, second, third = plan(rows, benchmark.Arguments())
+    assert (first.network, first.rows) == ("", ())
+    assert (second.network, second.cores) == ("humanoid-dt", "all")
+    assert NORMALS in second.rows
+    assert third.cores == "1-core"
+    assert third.rows == ("generation/humanoid-dt/1-core",)
+    assert 4 * third.work.num_slots == second.work.num_slots
+    assert Case.from_json(json.loads(json.dumps(third.to_json()))) == third
+
+
+def test_measures_every_kind_of_row(monkeypatch):
+    monkeypatch.setattr(benchmark_cases, "PHYSICS_ENVS_PER_CORE", 1)
+    lengths = np.array([20, 40, 60, 50])
+    monkeypatch.setattr(benchmark_cases, "random_lengths", lambda rng, count: lengths)
+    network = "humanoid-mlp-fast"
+    names = [
+        f"policy/{network}",
+        f"rollout/{network}",
+        f"generation/{network}",
+        f"generation/{network}/4x-pairs",
+        f"update/{network}",
+    ]
+    rows, physics, devices = measure(Case(network, "all", tuple(names), TINY, 0.01))
+    assert list(rows) == names
+    assert devices.startswith("4 × ")
+    assert {regime: len(samples) for regime, samples in physics.items()} == {
+        "trained": 1,
+        "untrained": 1,
+    }
+    for row in rows.values():
+        assert row["steps_per_second"] > 0
+        assert row["seconds"] > 0
+        assert row["compilations"] == 0
+        assert row.get("peak_rss_mib", 1) > 0
+    policy, rollout, generation, grown, update = rows.values()
+    assert policy["num_slots"] == TINY.policy_slots
+    # One run of the same episodes, which nothing but their lengths ends.
+    assert rollout["env_steps"] == generation["env_steps"] == lengths.sum()
+    assert rollout["seconds"] < generation["seconds"]
+    assert grown["env_steps"] == 2 * grown["num_pairs"] * benchmark_cases.CAPPED_STEPS
+    for row in (rollout, generation, grown):
+        assert 0 < row["slot_utilization"] <= 1
+        assert sum(row["shares"].values()) == pytest.approx(1)
+    assert set(generation["shares"]) - set(rollout["shares"]) == {"update"}
+    assert update["num_pairs"] == TINY.update_pairs
+    assert "normals_per_second" not in update
+
+
+def test_full_noise_is_compared_with_drawing_it():
+    names = (NORMALS, "update/humanoid-mlp")
+    # The network of NORMALS would take longer to compile.
+    rows = measure(Case("humanoid-mlp", "all", names, TINY, 0.01)).rows
+    for row in rows.values():
+        assert row["compilations"] == 0
+        weights = row["normals_per_second"] / row["pairs_per_second"]
+        assert 159_505 <= weights < 159_505 + 16
+    assert rows[NORMALS]["num_pairs"] >= TINY.update_pairs
+
+
+def measurements():
+    """Three processes' worth of round numbers."""
+    full = {"num_pairs": 2, "pairs_per_second": 1.0, "seconds": 2.0}
+    return [
+        Measurements({}, {"trained": [100.0], "untrained": [300.0]}, None),
+        Measurements(
+            {
+                "update/humanoid-dt": {
+                    **full,
+                    "steps_per_second": 1000.0,
+                    "normals_per_second": 5.0,
+                },
+                NORMALS: {
+                    **full,
+                    "steps_per_second": 2000.0,
+                    "normals_per_second": 10.0,
+                },
+            },
+            {"trained": [500.0, 200.0]},
+            "2 × cpu",
+        ),
+        Measurements(
+            {
+                "generation/humanoid-dt/4x-pairs": {
+                    "steps_per_second": 150.0,
+                    "seconds": 2.0,
+                    "num_pairs": 500,
+                    "slot_utilization": 0.5,
+                    "shares": {"policy": 0.25, "environment": 0.75},
+                }
+            },
+            {},
+            "2 × cpu",
+        ),
+    ]
+
+
+def test_rows_stand_beside_their_yardsticks():
+    rows = finish([NORMALS, "generation/humanoid-dt/4x-pairs"], measurements())
+    assert [(row["name"], row.get("ratio_to_physics")) for row in rows] == [
+        ("physics", 1.0),
+        ("physics/untrained", 1.0),
+        ("generation/humanoid-dt/4x-pairs", 0.5),
+        (NORMALS, 10.0),
+    ]
+    assert rows[0]["steps_per_second"] == 200  # the median
+    (row,) = [
+        row
+        for row in finish(["update/humanoid-dt"], measurements())
+        if row["name"] == "update/humanoid-dt"
+    ]
+    assert row["seconds_to_normals"] == 2
+
+
+def test_table():
+    about = {
+        "machine": {"processor": "Abacus", "cores": 2, "devices": "2 × cpu"},
+        "versions": {"mujoco": "4.0.0", "jax": "0.10.2"},
+        "seconds": 12.3,
+    }
+    lines = table(finish(all_rows(), measurements()), about).splitlines()
+    assert lines[0].split()[:3] == ["row", "steps/s", "/physics"]
+    assert lines[1].split() == ["physics", "200", "1.00"]
+    (grown,) = [line for line in lines if "4x-pairs" in line]
+    assert "50%" in grown
+    assert grown.endswith("policy 25%, environment 75%, 2.00 ms a task")
+    (update,) = [line for line in lines if line.startswith("update/humanoid-dt")]
+    assert update.endswith("2.00 × the time of its normals")
+    assert lines[-1] == (
+        "Abacus, 2 cores, JAX devices: 2 × cpu; MuJoCo 4.0.0, JAX 0.10.2; 12 s."
+    )
+
+
+def test_writes_table_and_json(tmp_path, capsys):
+    file = tmp_path / "rows.json"
+    names = ["physics/sync-vector-env", "update/humanoid-mlp-fast"]
+    options = ["--only", *names, "--update-pairs", "4", "--seconds", "0.01"]
+    assert benchmark.main([*options, "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    assert report["versions"]["mujoco"]
+    assert report["machine"]["devices"]
+    expected = ["physics", "physics/untrained", *names]
+    assert [row["name"] for row in report["rows"]] == expected
+    for row in report["rows"]:
+        assert np.isfinite([row["steps_per_second"], row["ratio_to_physics"]]).all()
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[1:-1]] == expected
+    assert err.splitlines() == [
+        "measuring 1 of 2: physics",
+        "measuring 2 of 2: humanoid-mlp-fast",
+    ]
+
+
+def test_a_process_that_fails_costs_its_rows_alone(monkeypatch, capsys):
+    broken = Case("no-such-preset", "1-core", (), TINY, 0.01)
+    found, failures = run([broken])
+    assert found == []
+    assert len(failures) == 1
+    assert failures[0].startswith("no-such-preset, 1-core ended with 1: ")
+    assert "'no-such-preset' is unknown" in failures[0]
+    monkeypatch.setattr(benchmark, "run", lambda cases: (measurements(), failures))
+    assert benchmark.main(["--only", "physics"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].startswith("physics")
+    assert err.splitlines()[-1] == f"error: {failures[0]}"
+
+
+def test_ctrl_c_ends_without_a_traceback(monkeypatch, capsys):
+    def interrupted(cases):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benchmark, "run", interrupted)
+    assert benchmark.main([]) == 130
+    assert capsys.readouterr().err == "stopped before the end: nothing to report\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--only", "policy/hopper"], "--only: no row is called 'policy/hopper'"),
+        (["--num-slots", "2"], "--num-slots must be at least 4, got 2."),
+        (["--num-pairs", "0"], "--num-pairs must be at least 2, got 0."),
+        (["--update-pairs", "1"], "--update-pairs must be at least 2, got 1."),
+        (["--seconds", "nan"], "--seconds must be positive and finite, got nan."),
+        (["--json", "/nowhere/x"], "/nowhere/x cannot be written (No such file"),
+        (["--profile", "/proc/x"], "/proc/x cannot be written"),
+        (["--profile-network", "x"], "--profile-network must be one of humanoid-mlp"),
+    ],
+)
+def test_bad_input_is_one_line(options, complaint, capsys):
+    assert benchmark.main(options) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {complaint}")
+    assert err.count("\n") == 1
+
+
+def test_lists_its_rows(capsys):
+    assert benchmark.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[2:] for line in lines] == all_rows()
+    assert [line[2:] for line in lines if line[0] == "*"] == default_rows()
+
+
+def test_profile_is_readable_by_perfetto(tmp_path):
+    folder = benchmark_cases.profile(tmp_path, "humanoid-mlp-fast", TINY)
+    assert folder.parent == tmp_path / "plugins" / "profile"
+    assert (folder / "perfetto_trace.json.gz").stat().st_size > 1000
+
+
+def test_configurations_may_let_the_fallen_go_on():
+    config = preset("humanoid-mlp")
+    assert config.env.terminate_when_unhealthy
+    older = to_dict(config)
+    del older["env"]["terminate_when_unhealthy"]
+    assert from_dict(older) == config
+    fallen = EnvConfig("Hopper-v5", terminate_when_unhealthy=False)
+    env = make_env(fallen, 2, 1)
+    env.reset(seed=0)
+    for _ in range(200):
+        terminated = env.step(env.action_space.sample())[2]
+    assert not terminated.any()
+    for env_id in ("CartPole-v1", "HalfCheetah-v5"):
+        with pytest.raises(ValueError, match=f"unhealthy: {env_id} has no such option"):
+            make_env(EnvConfig(env_id, terminate_when_unhealthy=False), 2, 1)
