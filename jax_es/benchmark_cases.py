@@ -109,25 +109,21 @@ def measure(case: Case) -> Measurements:
     """Measures the rows of a case."""
     if not case.network:
         return measure_physics(case)
-    config = config_of(case.network)
+    network = Network(config_of(case.network), case.work.num_slots)
     rows: dict[str, Measured] = {}
     physics: dict[str, list[float]] = {}
     for name in _named(case, "policy"):
-        rows[name] = measure_policy(config, case)
-    network = None
+        rows[name] = measure_policy(network, case)
     for regime in REGIMES:
         names = _named(case, "rollout", "generation", regime=regime)
         if names and case.cores == "all":
             # Close to what is compared with it: other programs come and go.
             physics[regime] = [_physics(regime, case)]
         if names:
-            # Compiled once, for both regimes.
-            network = network or Network(config, case.work.num_slots)
             rows |= measure_generations(names, regime, network, case.work)
-    del network  # the updates' memory is their own
     for name in _named(case, "update"):
         measure_one = measure_normals if name == NORMALS else measure_update
-        rows[name] = measure_one(config, case.work.update_pairs)
+        rows[name] = measure_one(network, case.work.update_pairs)
     local = jax.local_devices()
     return Measurements(rows, physics, f"{len(local)} × {local[0].device_kind}")
 
@@ -155,10 +151,9 @@ def _physics(regime: Regime, case: Case) -> float:
     return physics_speed(regime, num_envs, case.seconds)
 
 
-def measure_policy(config: TrainConfig, case: Case) -> Measured:
+def measure_policy(network: "Network", case: Case) -> Measured:
     """Measures inference alone: observations on the host in, actions there out."""
-    parts = build(_sized(config, num_slots=1, num_pairs=2))
-    state = initial_state(parts)
+    parts, state = network.parts, network.state
     normalizer = mean_and_std(state.observation_statistics)
     num_devices, shape = parts.devices.count, normalizer[0].shape
     width = -(-case.work.policy_slots // num_devices)
@@ -196,9 +191,11 @@ def measure_policy(config: TrainConfig, case: Case) -> Measured:
 
 
 class Network:
-    """A network's parts in either regime and for any number of pairs.
+    """A network's parts in either regime, for any number of pairs, each compiled once.
 
-    Its rollout is compiled once, when the first parts are asked for.
+    Attributes:
+        parts: for one pair a slot.
+        state: before the first generation.
 
     Args:
         config: the network.
@@ -212,35 +209,33 @@ class Network:
         noise, devices = parts.es.noise, parts.devices
         envs = cast(list[VectorEnv], self._envs)
         rollout = Rollout(parts.policy, noise, envs, devices)
-        self._parts = parts._replace(envs=tuple(envs), rollout=rollout)
+        self.parts = parts._replace(envs=tuple(envs), rollout=rollout)
         self._weighted_sum = spread_weighted_sum(noise, devices)
         self._by_pairs: dict[int, Parts] = {}
+        self._is_rollout_warm = False
 
     def enter(self, regime: Regime) -> None:
-        """Changes the regime."""
+        """Changes the regime; the rollout's programs are compiled and run."""
         for env in self._envs:
             env.enter(regime)
+        if not self._is_rollout_warm:
+            # Two episodes of two steps in each slot: refills, and narrower widths.
+            self.parts.rollout.run(
+                self.parts.es.ask(self.state.es),
+                population_tasks(self.parts.config, 0, 2),
+                used_statistics(self.parts.config, self.state),
+            )
+            self._is_rollout_warm = True
 
-    def parts(self, num_pairs: int) -> Parts:
-        """Returns the parts for a number of pairs, every program compiled and run."""
+    def with_pairs(self, num_pairs: int) -> Parts:
+        """Returns the parts for a number of pairs; their update has been run."""
         if num_pairs not in self._by_pairs:
-            config = self._parts.config
+            config = self.parts.config
             config = _sized(config, config.rollout.num_slots, num_pairs)
-            es = openai_es(config.es, self._parts.es.noise, self._weighted_sum)
-            if not self._by_pairs:
-                self._warm_up_rollout()
+            es = openai_es(config.es, self.parts.es.noise, self._weighted_sum)
             jax.block_until_ready(es.tell(self.state.es, np.zeros((num_pairs, 2))))
-            self._by_pairs[num_pairs] = self._parts._replace(config=config, es=es)
+            self._by_pairs[num_pairs] = self.parts._replace(config=config, es=es)
         return self._by_pairs[num_pairs]
-
-    def _warm_up_rollout(self) -> None:
-        """Runs two episodes of two steps in each slot: refills, narrower widths."""
-        parts = self._parts
-        parts.rollout.run(
-            parts.es.ask(self.state.es),
-            population_tasks(parts.config, 0, 2),
-            used_statistics(parts.config, self.state),
-        )
 
 
 def measure_generations(
@@ -252,7 +247,7 @@ def measure_generations(
     for condition in dict.fromkeys(parse(name).condition for name in names):
         num_pairs, max_steps = _episodes(condition, regime, work)
         rollout, generation = measure_generation(
-            network.parts(num_pairs), network.state, max_steps
+            network.with_pairs(num_pairs), network.state, max_steps
         )
         for name in names:
             if parse(name).condition == condition:
@@ -320,24 +315,21 @@ def _shares(seconds: dict[str, float], total: float) -> Measured:
     return {"shares": {**shares, "other": max(0.0, 1 - sum(shares.values()))}}
 
 
-def measure_update(config: TrainConfig, num_pairs: int) -> Measured:
+def measure_update(network: Network, num_pairs: int) -> Measured:
     """Measures noise + update: from the returns of a population to the next mean."""
-    parts = build(_sized(config, num_slots=1, num_pairs=num_pairs))
-    state = initial_state(parts)
+    parts, state = network.with_pairs(num_pairs), network.state
     returns = np.random.default_rng(0).standard_normal((num_pairs, 2))
-    jax.block_until_ready(parts.es.tell(state.es, returns))
     with watch() as watched:
         jax.block_until_ready(parts.es.tell(state.es, returns))
     return _update_costs(watched, num_pairs, parts.es.noise, state.es.mean)
 
 
-def measure_normals(config: TrainConfig, num_pairs: int) -> Measured:
+def measure_normals(network: Network, num_pairs: int) -> Measured:
     """Measures how long drawing full noise takes, pair after pair as the update does.
 
     Each pair's ε is written over the last one's.
     """
-    parts = build(_sized(config, num_slots=1, num_pairs=num_pairs))
-    mean, devices, noise = initial_state(parts).es.mean, parts.devices, FullNoise()
+    mean, devices, noise = network.state.es.mean, network.parts.devices, FullNoise()
     key = jax.random.key(0, impl="threefry2x32")
 
     def draw(pairs: jax.Array, mean: PyTree) -> jax.Array:
@@ -388,7 +380,8 @@ def profile(directory: Path, network: str, work: Work) -> Path:
         work: its slots and pairs.
     """
     profiled = Network(config_of(network), work.num_slots)
-    parts, state = profiled.parts(work.trained_pairs), profiled.state
+    profiled.enter("untrained")
+    parts, state = profiled.with_pairs(work.trained_pairs), profiled.state
     options = jax.profiler.ProfileOptions()
     # Every Python call would be an event: larger files, and the loop would slow down.
     options.python_tracer_level = 0

@@ -186,12 +186,12 @@ out of tasks, would count more than it does in training."""
 # Slots and untrained pairs of every two cores, and pairs of the update. All rows
 # together take less than five minutes.
 _SHORT = {
-    "humanoid-mlp": (24, 512, 2048),
-    "humanoid-mlp-fast": (32, 512, 20_000),
-    "humanoid-dt": (8, 64, 256),
-    "humanoid-dt+low-rank": (8, 64, 20_000),
-    "humanoid-dt+cache": (12, 64, 256),
-    "humanoid-dt-fast": (32, 512, 20_000),
+    "humanoid-mlp": (16, 256, 2048),
+    "humanoid-mlp-fast": (32, 256, 20_000),
+    "humanoid-dt": (6, 64, 256),
+    "humanoid-dt+low-rank": (6, 64, 20_000),
+    "humanoid-dt+cache": (8, 64, 256),
+    "humanoid-dt-fast": (32, 256, 20_000),
 }
 _FULL = (128, 512, 20_000)
 

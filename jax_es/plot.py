@@ -182,11 +182,24 @@ def draw(panels: Panels, x: str, y: str) -> Any:
             grid, median, low, high = band(runs, x_field, y_field)
             seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
             axis.plot(grid, median, linestyle=style, label=f"{kind} ({seeds})")
-            axis.fill_between(grid, low, high, alpha=0.2)
+            axis.fill_between(grid, low, high, alpha=0.2 if len(lines) <= 3 else 0.08)
         axis.set(title=env_id, xlabel=x_label, ylabel=y_label)
         axis.grid(alpha=0.3)
-        axis.legend()
+    _add_legend(figure, axes)
     return figure
+
+
+def _add_legend(figure: Any, axes: Any) -> None:
+    """Names the lines in each panel; below all of them where it would hide curves."""
+    if max(len(axis.get_lines()) for axis in axes) <= 3:
+        for axis in axes:
+            axis.legend()
+        return
+    named = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.legend(named.values(), named, loc="outside lower center", ncols=len(axes))
 
 
 def save(figure: Any, output: Path) -> None:

@@ -7,15 +7,20 @@ set -euo pipefail
 worker=${1:-0} workers=${2:-1} count=0
 python=${PYTHON:-python}
 
-train() {  # task preset variant options…
-  local task=$1 preset=$2 variant=$3 seed
-  shift 3
+train() {  # task variant options…
+  local task=$1 variant=$2 preset seed
+  shift 2
+  case $task in
+    half-cheetah-200) preset=(quickstart) ;;
+    swimmer-200) preset=(swimmer --env.max-episode-steps 200 --policy.target-return 72) ;;
+    *) preset=("$task") ;;
+  esac
   for seed in 0 1 2; do
     if ((count++ % workers == worker)); then
       local run="$task-$variant-seed$seed"
       if [[ ! -e runs/perturbation_attention/$run/finished ]]; then
         rm -rf "runs/perturbation_attention/$run"
-        taskset -c "$worker" "$python" -m jax_es.train "$preset" --name "$run" \
+        taskset -c "$worker" "$python" -m jax_es.train "${preset[@]}" --name "$run" \
           --runs-dir runs/perturbation_attention \
           --seed "$seed" --num-generations 100000 --max-env-steps 1000000 \
           --checkpoint-every 1000000 "$@"
@@ -25,13 +30,10 @@ train() {  # task preset variant options…
   done
 }
 
-for task in half-cheetah-200:quickstart hopper:hopper \
-  inverted-double-pendulum:inverted-double-pendulum; do
-  arguments=("${task%:*}" "${task#*:}")
-  train "${arguments[@]}" window-full
-  train "${arguments[@]}" window-rank1 --es.perturbation low-rank --es.rank 1
-  train "${arguments[@]}" window-rank4 --es.perturbation low-rank --es.rank 4
-  train "${arguments[@]}" cache-full --policy.attention cache
-  train "${arguments[@]}" cache-rank1 --policy.attention cache \
-    --es.perturbation low-rank --es.rank 1
+for task in half-cheetah-200 swimmer-200 hopper; do
+  train $task window-full
+  train $task window-rank1 --es.perturbation low-rank --es.rank 1
+  train $task window-rank4 --es.perturbation low-rank --es.rank 4
+  train $task cache-full --policy.attention cache
+  train $task cache-rank1 --policy.attention cache --es.perturbation low-rank
 done
