@@ -3,7 +3,9 @@
 Every row is a number of environment steps/s, and its ratio to what physics alone
 reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trained``
 (nothing but a limit, drawn from 20 to 1000 steps, ends an episode) or ``untrained``
-(a fresh network falls after about 22 steps). Networks are always fresh ones.
+(a fresh network falls after about 22 steps). Networks are always fresh ones. In
+``trained`` their actions are computed, and the bodies moved by the random actions of
+``physics``, so that both simulate the same. θ's own evaluation is left out.
 
 - ``physics``: the limit, and Gymnasium's vector environments beside it.
 - ``policy``: inference alone.
@@ -11,9 +13,10 @@ reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trai
   tail included; the first without the update. Where the time went is shown in shares.
 - ``update``: noise + update, as the steps/s of the episodes that its pairs would run.
 
-Of the conditions, ``1-core``, ``1-device`` (one XLA device, physics on all cores) and
-``1x-pairs`` to ``16x-pairs`` (episodes of five steps) belong to ``untrained``. On one
-core or device there are as many slots and pairs less as there are cores.
+Of the conditions, ``1-device`` (one XLA device, physics on all cores) is like the row
+without it; ``1-core`` (slots and pairs divided by the cores) and ``1x-pairs`` to
+``16x-pairs`` (episodes of five steps) belong to ``untrained``. Slots differ from row to
+row, see the table; ``--full`` takes 128 everywhere.
 """
 
 import contextlib
@@ -180,7 +183,7 @@ def plan(names: list[str], arguments: Arguments) -> list[Case]:
     cases = []
     for (network, cores), rows in groups.items():
         work = arguments.work(network)
-        if cores != "all":
+        if cores == "1-core":
             work = work.share(available_cores())
         cases.append(Case(network, cores, tuple(rows), work, arguments.seconds))
     return cases
@@ -215,7 +218,8 @@ def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
 def finish(names: list[str], measurements: list[Measurements]) -> list[dict[str, Any]]:
     """Puts the rows in order and beside their yardsticks, physics and normals.
 
-    Physics is the median of its samples, taken before each network of its regime.
+    A row is compared with the physics that was measured before and after it, in its own
+    process; others with the median of all such samples, which is the row ``physics``.
     """
     measured = {name: row for m in measurements for name, row in m.rows.items()}
     for regime, name in PHYSICS_ROWS.items():
@@ -232,9 +236,10 @@ def _finish_row(name: str, measured: dict[str, Measured]) -> dict[str, Any]:
     row = measured[name]
     speed = row["steps_per_second"]
     finished = {"name": name, "steps_per_second": speed}
-    physics = measured.get(PHYSICS_ROWS[parse(name).regime])
+    median = measured.get(PHYSICS_ROWS[parse(name).regime], {}).get("steps_per_second")
+    physics = row.get("physics_steps_per_second", median)
     if physics is not None:
-        finished["ratio_to_physics"] = speed / physics["steps_per_second"]
+        finished["ratio_to_physics"] = speed / physics
     if "normals_per_second" in row and NORMALS in measured:
         normals = measured[NORMALS]["normals_per_second"]
         finished["seconds_to_normals"] = normals / row["normals_per_second"]

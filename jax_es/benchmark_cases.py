@@ -15,6 +15,7 @@ import gc
 import itertools
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -116,11 +117,17 @@ def measure(case: Case) -> Measurements:
         rows[name] = measure_policy(network, case)
     for regime in REGIMES:
         names = _named(case, "rollout", "generation", regime=regime)
-        if names and case.cores == "all":
-            # Close to what is compared with it: other programs come and go.
-            physics[regime] = [_physics(regime, case)]
-        if names:
-            rows |= measure_generations(names, regime, network, case.work)
+        if not names:
+            continue
+        # Before and after what is compared with it: other programs come and go.
+        samples = [_physics(regime, case)] if case.cores != "1-core" else []
+        measured = measure_generations(names, regime, network, case.work)
+        if samples:
+            samples.append(_physics(regime, case))
+            for row in measured.values():
+                row["physics_steps_per_second"] = statistics.mean(samples)
+            physics[regime] = samples
+        rows |= measured
     for name in _named(case, "update"):
         measure_one = measure_normals if name == NORMALS else measure_update
         rows[name] = measure_one(network, case.work.update_pairs)
@@ -290,7 +297,7 @@ def measure_generation(
         update_seconds = time.perf_counter() - update_started
     common = {
         "slot_utilization": result.slot_utilization,
-        "num_slots": config.rollout.num_slots,
+        "num_slots": parts.num_slots,
         "num_pairs": config.es.num_pairs,
         "env_steps": result.env_steps,
         **watched.costs(),

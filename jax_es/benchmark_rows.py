@@ -73,7 +73,7 @@ class Row(NamedTuple):
     @property
     def regime(self) -> Regime:
         """The regime whose physics the row is compared with."""
-        trained = self.condition in ("", "full-length")
+        trained = self.condition in ("", "full-length", "1-device")
         return "trained" if trained else "untrained"
 
     @property

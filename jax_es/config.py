@@ -6,7 +6,7 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 
 import dataclasses
 import typing
-from typing import Literal
+from typing import Any, Literal
 
 from jax_es.fitness import Shaping
 
@@ -112,6 +112,17 @@ class EnvConfig:
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
     """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
+
+    @property
+    def gymnasium_options(self) -> dict[str, Any]:
+        """What ``gymnasium.make`` needs, besides the id, to make the same task.
+
+        An option at its default goes unsaid: most environments do not know it.
+        """
+        options: dict[str, Any] = {"max_episode_steps": self.max_episode_steps}
+        if not self.terminate_when_unhealthy:
+            options["terminate_when_unhealthy"] = False
+        return options
 
     def __post_init__(self) -> None:
         """Checks every field."""

@@ -92,17 +92,12 @@ def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> Vecto
     Raises:
         ValueError: if the environment does not exist or does not take the options.
     """
-    # An option at its default goes unsaid: most environments do not know it.
-    options = (
-        {} if config.terminate_when_unhealthy else {"terminate_when_unhealthy": False}
-    )
     try:
         return make_vector_env(
             config.id,
             num_envs,
             num_threads=num_threads or available_cores(),
-            max_episode_steps=config.max_episode_steps,
-            **options,
+            **config.gymnasium_options,
         )
     except TypeError as error:
         if "terminate_when_unhealthy" not in str(error):
@@ -195,13 +190,15 @@ def slot_groups(
 ) -> tuple[int, ...]:
     """Returns the slots of each group: as configured, but no more than tasks.
 
-    Rounded up, so that all groups are alike and each device holds equally many.
+    Rounded up, so that all groups are alike and each device holds equally many; no
+    group is without a slot for each device.
     """
     num_groups = config.num_groups
     if num_groups is None:
         # On a CPU the policies and the physics share the cores: nothing overlaps.
         num_groups = 1 if devices.platform == "cpu" else 2
     slots = min(config.num_slots, num_tasks)
+    num_groups = min(num_groups, max(1, slots // devices.count))
     block = num_groups * devices.count
     return (-(-slots // block) * devices.count,) * num_groups
 

@@ -69,9 +69,7 @@ class LoadedPolicy:
     Example::
 
         policy = jax_es.load_policy("runs/quickstart")
-        env = gymnasium.make(
-            policy.env_id, max_episode_steps=policy.max_episode_steps
-        )
+        env = gymnasium.make(policy.env_id, **policy.env_options)
         observation, _ = env.reset(seed=0)
         policy.reset()
         reward, done = 0.0, False
@@ -82,14 +80,15 @@ class LoadedPolicy:
 
     Attributes:
         env_id: the environment it was trained on.
-        max_episode_steps: the limit on its episodes; None for the environment's own.
+        env_options: arguments of ``gymnasium.make`` for the same task, such as
+            ``max_episode_steps``.
         generation: the updates it has had.
     """
 
     def __init__(self, policy: Policy, trained: TrainedMean, seed: int = 0) -> None:
         """Prepares a policy; see :func:`load_policy`."""
         self.env_id = trained.config.env.id
-        self.max_episode_steps = trained.config.env.max_episode_steps
+        self.env_options = trained.config.env.gymnasium_options
         self.generation = trained.generation
         self._policy = policy
         self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}

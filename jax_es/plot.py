@@ -40,7 +40,7 @@ class Arguments:
     """Plots the learning curves of one or more runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders; runs that differ in their seeds alone form one line."""
+    """Run folders; a line is what has one task, policy, attention and noise."""
     output: Path = Path("learning_curves.png")
     """The picture; its ending (.png, .svg, .pdf) decides the format."""
     x: Literal["env-steps", "generations", "seconds"] = "env-steps"
@@ -112,7 +112,8 @@ def variant(config: TrainConfig) -> str:
 def _task(env: EnvConfig) -> str:
     """Names a task: runs with other limits on their episodes cannot be compared."""
     limit = env.max_episode_steps
-    return env.id if limit is None else f"{env.id}, {limit} steps"
+    name = env.id if limit is None else f"{env.id}, {limit} steps"
+    return name if env.terminate_when_unhealthy else f"{name}, falling allowed"
 
 
 def band(

@@ -155,6 +155,8 @@ class Progress:
         """Estimates the seconds to the end, or None when there is nothing to go by."""
         remaining = self._generations_left()
         elapsed = self._clock() - self._started
+        if self._max_env_steps is not None and self._record is None:
+            return None  # how many generations that is, a first one will tell
         if self._durations:
             duration = sum(self._durations) / len(self._durations)
         elif self._fraction() > 0:

@@ -53,7 +53,8 @@ class RolloutResult(NamedTuple):
         observations: sums over the observed episodes of this call alone.
         env_steps: environment steps taken.
         computed_steps: policy steps computed, idle slots included.
-        seconds: wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``.
+        seconds: wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with
+            several groups, waiting for noise counts as policy.
     """
 
     returns: np.ndarray
@@ -89,7 +90,11 @@ class Rollout:
         envs: Sequence[VectorEnv],
         devices: Devices,
     ) -> None:
-        (num_envs,) = {env.num_envs for env in envs}
+        num_envs = envs[0].num_envs
+        require(
+            all(env.num_envs == num_envs for env in envs),
+            f"envs must be alike, got {[env.num_envs for env in envs]} environments.",
+        )
         require(
             num_envs % devices.count == 0,
             f"rollout.num_slots must be a multiple of the {devices.count} devices in "
@@ -137,8 +142,12 @@ class Rollout:
                 strict=True,
             )
         ]
+        # One slot a device, group by group, so that few tasks still use all of both.
+        for position in range(self._programs.widths[0]):
+            for group in groups:
+                group.deal(position)
         for group in groups:
-            group.fill()
+            group.begin()
         while any(group.is_live.any() for group in groups):
             for group in groups:
                 group.step()
@@ -187,7 +196,8 @@ class _Record:
         """Counts the time of a block as the activity's."""
         started = time.perf_counter()
         try:
-            yield
+            with jax.profiler.TraceAnnotation(activity):  # named in profiles
+                yield
         finally:
             self.seconds[activity] += time.perf_counter() - started
 
@@ -232,11 +242,16 @@ class _Group:
         self._observed = np.zeros(num_slots, bool)
         self._observation = np.zeros(0)
 
-    def fill(self) -> None:
-        """Gives every slot its first task and starts computing the first actions."""
+    def deal(self, position: int) -> None:
+        """Takes a first task for the slot at ``position`` of every device."""
+        envs = self._served[:, position]
+        self._task[envs] = self._take(envs)
+
+    def begin(self) -> None:
+        """Starts the dealt tasks, and computing their first actions."""
         self._env.halt(np.ones(self._env.num_envs, bool))
-        # Device by device in turn, so that few tasks still use all devices.
-        self._refill(self._served.T.ravel())
+        envs = np.flatnonzero(self._task != IDLE)
+        self._start(envs, self._task[envs])
         self._narrow()
         self._act()
 
@@ -307,16 +322,25 @@ class _Group:
 
     def _refill(self, envs: np.ndarray) -> np.ndarray:
         """Starts the next tasks in ``envs``; returns the environments that got one."""
+        tasks = self._take(envs)
+        taken = tasks != IDLE
+        self._start(envs[taken], tasks[taken])
+        return envs[taken]
+
+    def _take(self, envs: np.ndarray) -> np.ndarray:
+        """Takes a task from the queue for each of ``envs``, or :data:`IDLE`."""
+        devices = envs // self._programs.widths[0]
+        return np.array([self._queue.take(self._lanes[d]) for d in devices], int)
+
+    def _start(self, envs: np.ndarray, tasks: np.ndarray) -> None:
+        """Starts tasks in ``envs``: writes their members, resets environments."""
+        if not len(envs):
+            return
         with self._record.timed("noise"):
             # The programs are narrowed only after the last refill: until then slot
             # (device, position) serves environment device · width + position.
             devices, positions = np.divmod(envs, self._programs.widths[0])
-            tasks = np.array([self._queue.take(self._lanes[d]) for d in devices], int)
-            taken = tasks != IDLE
-            envs, tasks = envs[taken], tasks[taken]
-            if not len(envs):
-                return envs
-            self._slots = self._write(devices[taken], positions[taken], tasks)
+            self._slots = self._write(devices, positions, tasks)
         # The environments start while the devices draw noise.
         with self._record.timed("environment"):
             self._reset(envs, tasks)
@@ -324,7 +348,6 @@ class _Group:
             # Nothing else is under way: waiting here tells noise from policy.
             with self._record.timed("noise"):
                 jax.block_until_ready(self._slots)
-        return envs
 
     def _write(
         self, devices: np.ndarray, positions: np.ndarray, tasks: np.ndarray

@@ -97,6 +97,14 @@ def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainSt
         return initial_state(parts)
     run.check_resumable(parts.config)
     state = starting_state(parts, run, resume)
+    limit = parts.config.max_env_steps
+    require(
+        limit is None
+        or limit == run.config().max_env_steps
+        or state.total_env_steps < limit,
+        f"max_env_steps must be more than {state.total_env_steps}, the steps that "
+        f"{run.path} has taken, got {limit}.",
+    )
     _records(run)
     run.resume(parts.config)
     return state

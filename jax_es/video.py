@@ -36,7 +36,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         episode = gymnasium.make(
-            env.id, render_mode="rgb_array", max_episode_steps=env.max_episode_steps
+            env.id, render_mode="rgb_array", **env.gymnasium_options
         )
     except Exception as error:
         raise ConfigError(_cannot_render(env.id, error)) from error

@@ -6,6 +6,7 @@
 set -euo pipefail
 worker=${1:-0} workers=${2:-1} count=0
 python=${PYTHON:-python}
+mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 
 train() {  # task variant options…
   local task=$1 variant=$2 preset seed
@@ -20,7 +21,7 @@ train() {  # task variant options…
       local run="$task-$variant-seed$seed"
       if [[ ! -e runs/perturbation_attention/$run/finished ]]; then
         rm -rf "runs/perturbation_attention/$run"
-        taskset -c "$worker" "$python" -m jax_es.train "${preset[@]}" --name "$run" \
+        taskset -c "${cores[worker % ${#cores[@]}]}" "$python" -m jax_es.train "${preset[@]}" --name "$run" \
           --runs-dir runs/perturbation_attention \
           --seed "$seed" --num-generations 100000 --max-env-steps 1000000 \
           --checkpoint-every 1000000 "$@"

@@ -83,6 +83,18 @@ def test_the_results_are_those_of_the_committed_metrics():
         assert f"| {task} | {name[kind]} | {' | '.join(numbers)} |" in printed
 
 
+def test_the_comparison_is_that_of_the_committed_metrics():
+    runs = tuple(sorted((ROOT / "results" / "perturbation_attention").iterdir()))
+    rows = plot.table(plot.group(runs)).splitlines()[2:]
+    assert len(rows) == 15
+    printed = README.replace("−", "-")
+    for row in rows:
+        # All but the minutes: these runs shared their cores.
+        cells = row.replace("decision-transformer, ", "").strip("| ").split(" | ")[:-1]
+        cells[1] = cells[1].replace("decision-transformer", "window, full")
+        assert f"| {' | '.join(cells)} |" in printed
+
+
 def test_no_machine_path_and_no_registry_is_committed():
     files = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
