@@ -61,7 +61,7 @@ from jax_es.run_directory import git_commit, machine, versions
 class Arguments:
     """Measures how fast this machine trains, beside the speed of physics alone.
 
-    The default form takes less than five minutes on two cores.
+    The default form takes about five minutes on two cores.
     """
 
     only: tuple[str, ...] = ()

@@ -184,7 +184,7 @@ TASKS_PER_SLOT = 4
 out of tasks, would count more than it does in training."""
 
 # Slots and untrained pairs of every two cores, and pairs of the update. All rows
-# together take less than five minutes.
+# together take about five minutes.
 _SHORT = {
     "humanoid-mlp": (16, 256, 2048),
     "humanoid-mlp-fast": (32, 256, 20_000),

@@ -176,14 +176,21 @@ def draw(panels: Panels, x: str, y: str) -> Any:
     (x_field, x_label), (y_field, y_label) = AXES[x], RETURNS[y]
     figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    # A variant looks the same in every panel.
+    kinds = sorted({kind for lines in panels.values() for kind in lines})
+    looks = {
+        kind: {"color": f"C{i % 10}", "linestyle": style}
+        for i, (kind, style) in enumerate(
+            zip(kinds, itertools.cycle(LINE_STYLES), strict=False)
+        )
+    }
     for axis, (env_id, lines) in zip(axes, panels.items(), strict=True):
-        for style, (kind, runs) in zip(
-            itertools.cycle(LINE_STYLES), sorted(lines.items()), strict=False
-        ):
+        for kind, runs in sorted(lines.items()):
             grid, median, low, high = band(runs, x_field, y_field)
             seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-            axis.plot(grid, median, linestyle=style, label=f"{kind} ({seeds})")
-            axis.fill_between(grid, low, high, alpha=0.2 if len(lines) <= 3 else 0.08)
+            axis.plot(grid, median, label=f"{kind} ({seeds})", **looks[kind])
+            alpha = 0.2 if len(lines) <= 3 else 0.08
+            axis.fill_between(grid, low, high, alpha=alpha, color=looks[kind]["color"])
         axis.set(title=env_id, xlabel=x_label, ylabel=y_label)
         axis.grid(alpha=0.3)
     _add_legend(figure, axes)

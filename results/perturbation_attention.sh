@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does speed cost learning? Noise families and attention modes at equal environment
-# steps: 3 tasks, 5 variants, 3 seeds. One core a run, so run as many as there are cores:
+# steps: 3 tasks, 5 variants (4 of Swimmer), 3 seeds. One core a run, so run as many as there are cores:
 #   results/perturbation_attention.sh 0 2 & results/perturbation_attention.sh 1 2
 # Arguments: this worker's number and the number of workers (0 1 without).
 set -euo pipefail
@@ -36,5 +36,6 @@ for task in half-cheetah-200 swimmer-200 hopper; do
   train $task window-rank1 --es.perturbation low-rank --es.rank 1
   train $task window-rank4 --es.perturbation low-rank --es.rank 4
   train $task cache-full --policy.attention cache
-  train $task cache-rank1 --policy.attention cache --es.perturbation low-rank
+  [[ $task == swimmer-200 ]] ||
+    train $task cache-rank1 --policy.attention cache --es.perturbation low-rank
 done

@@ -99,8 +99,8 @@ def test_measures_every_kind_of_row(monkeypatch):
     assert list(rows) == names
     assert devices.startswith("4 × ")
     assert {regime: len(samples) for regime, samples in physics.items()} == {
-        "trained": 1,
-        "untrained": 1,
+        "trained": 2,
+        "untrained": 2,
     }
     for row in rows.values():
         assert row["steps_per_second"] > 0

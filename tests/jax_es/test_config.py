@@ -237,7 +237,10 @@ def test_differences_name_fields_and_both_values():
         (128, None, 1000, ("gpu", 2), (64, 64)),
         (128, 1, 1000, ("gpu", 2), (128,)),
         (5, 2, 1000, ("cpu", 1), (3, 3)),
-        (10, 3, 4, ("cpu", 2), (2, 2, 2)),
+        (10, 3, 6, ("cpu", 2), (2, 2, 2)),
+        # No group without a slot for each device.
+        (10, 3, 4, ("cpu", 2), (2, 2)),
+        (128, None, 1, ("gpu", 1), (1,)),
     ],
 )
 def test_slots_are_no_more_than_tasks_and_divide(

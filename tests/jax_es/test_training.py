@@ -45,6 +45,7 @@ from jax_es.rollout import Rollout, RolloutResult
 from jax_es.run_directory import RunDirectory
 from jax_es.task_queue import IDLE
 from jax_es.training import (
+    begin,
     generation_record,
     run_training,
     starting_state,
@@ -493,6 +494,18 @@ def test_environment_steps_may_end_a_run(parts, tmp_path):
         limited = with_config(parts, max_env_steps=limit)
         train(limited, short, resume=short.checkpoints.exists())
         assert numbers(short) == numbers(whole)[:count]
+
+
+def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    limited = with_config(parts, max_env_steps=1)
+    begin(limited, run, False, "probe")
+    train(limited, run)
+    assert len(read_metrics(run.path)) == 1
+    begin(limited, run, True, "probe")  # its own limit: nothing is left to do
+    with pytest.raises(ConfigError, match="max_env_steps must be more than"):
+        begin(with_config(parts, max_env_steps=2), run, True, "probe")
+    assert run.config().max_env_steps == 1
 
 
 def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
