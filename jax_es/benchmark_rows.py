@@ -111,7 +111,7 @@ def all_rows() -> list[str]:
 
 
 def default_rows() -> list[str]:
-    """Lists the rows that fit into five minutes."""
+    """Lists the rows of the default form, about five minutes."""
     return [name for name in all_rows() if name == NORMALS or _is_default(parse(name))]
 
 
