@@ -288,30 +288,29 @@ def measure_generation(
         max_steps=np.broadcast_to(max_steps, tasks.pair.shape).astype(np.int32)
     )
     statistics = used_statistics(config, state)
-    with watch() as watched:
+    with watch() as rolled:
         result = parts.rollout.run(parts.es.ask(state.es), tasks, statistics)
-        rollout_seconds = time.perf_counter() - watched.started
+    with watch() as updated:
         merge(state.observation_statistics, result.observations)
-        update_started = time.perf_counter()
         jax.block_until_ready(parts.es.tell(state.es, fitness(result.returns, config)))
-        update_seconds = time.perf_counter() - update_started
     common = {
         "slot_utilization": result.slot_utilization,
         "num_slots": parts.num_slots,
         "num_pairs": config.es.num_pairs,
         "env_steps": result.env_steps,
-        **watched.costs(),
     }
+    both = rolled.and_then(updated)
     rollout = {
-        **_shares(result.seconds, rollout_seconds),
+        **_shares(result.seconds, rolled.seconds),
         **common,
-        "seconds": rollout_seconds,
-        "steps_per_second": result.env_steps / rollout_seconds,
+        **rolled.costs(),
+        "steps_per_second": result.env_steps / rolled.seconds,
     }
     generation = {
-        **_shares({**result.seconds, "update": update_seconds}, watched.seconds),
+        **_shares({**result.seconds, "update": updated.seconds}, both.seconds),
         **common,
-        "steps_per_second": result.env_steps / watched.seconds,
+        **both.costs(),
+        "steps_per_second": result.env_steps / both.seconds,
     }
     return rollout, generation
 
@@ -421,6 +420,15 @@ class Watch:
         self.seconds = 0.0
         self.compilations = 0
         self.peak_rss_mib: float | None = None
+
+    def and_then(self, later: "Watch") -> "Watch":
+        """Returns what this part and a later one cost together."""
+        both = Watch()
+        both.seconds = self.seconds + later.seconds
+        both.compilations = self.compilations + later.compilations
+        if self.peak_rss_mib is not None and later.peak_rss_mib is not None:
+            both.peak_rss_mib = max(self.peak_rss_mib, later.peak_rss_mib)
+        return both
 
     def costs(self) -> Measured:
         """Returns the costs as fields of a row."""

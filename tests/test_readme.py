@@ -1,16 +1,20 @@
 """What README.md says is what is there: commands, code, names and numbers."""
 
 import ast
+import json
 import re
 import subprocess
 from pathlib import Path
 
+import gymnasium
+import jax
 import orbax.checkpoint as ocp
 import pytest
 
 from jax_es import plot
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.experiment import TrainConfig
+from jax_es.experiment import TrainConfig, make_noise, make_policy
+from jax_es.noise import FullNoise
 from jax_es.presets import PRESETS
 from jax_es.training import train_run
 from models import DecisionTransformerConfig
@@ -93,6 +97,37 @@ def test_the_comparison_is_that_of_the_committed_metrics():
         cells = row.replace("decision-transformer, ", "").strip("| ").split(" | ")[:-1]
         cells[1] = cells[1].replace("decision-transformer", "window, full")
         assert f"| {' | '.join(cells)} |" in printed
+
+
+def test_the_speeds_are_those_of_the_committed_benchmark():
+    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
+    rows = {row["name"]: row for row in report["rows"]}
+    networks = [name.split("/")[1] for name in rows if name.endswith("/untrained")]
+    for network in {*networks} - {"untrained"}:
+        cells = [
+            f"{row['steps_per_second']:,.0f} ({row['ratio_to_physics']:.2f})"
+            for row in (
+                rows[f"generation/{network}"],
+                rows[f"generation/{network}/untrained"],
+            )
+        ]
+        slots = rows[f"generation/{network}"]["num_slots"]
+        label = {"humanoid-dt+cache": "`humanoid-dt`, cached attention"}
+        name = label.get(network, f"`{network}`")
+        assert f"| {name} | {slots} | {' | '.join(cells)} |" in README
+
+
+def test_a_low_rank_member_is_as_small_as_said():
+    config = PRESETS["humanoid-dt-fast"]
+    space = gymnasium.spaces.Box(-1, 1, (348,))
+    policy = make_policy(config.policy, space, gymnasium.spaces.Box(-0.4, 0.4, (17,)))
+    mean = jax.eval_shape(policy.init, jax.random.key(0))
+    full, low_rank = (
+        jax.eval_shape(noise.sample, jax.random.key(0), mean).size
+        for noise in (FullNoise(), make_noise(config.es))
+    )
+    said = f"{low_rank / 1e3:.0f} thousand numbers instead of {full / 1e3:.0f} thousand"
+    assert said in " ".join(README.split())
 
 
 def test_no_machine_path_and_no_registry_is_committed():
