@@ -35,9 +35,11 @@ VectorEnvKind = Literal["sync", "async"]
 EPISODE_LENGTHS = 20, 1000
 """Shortest and longest episode of the regime ``trained``, in environment steps."""
 
+WARM_UP_STEPS = 40
+"""Environment steps after which bodies that started upright have fallen."""
+
 _NUM_SUBSTEPS = 5
 _RESET_NOISE = 0.01
-_WARM_UP_STEPS = 40  # bodies that started upright have fallen
 _NUM_ACTIONS = 64  # drawn before the clock runs, then used in turn
 
 
@@ -45,6 +47,17 @@ def random_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
     """Draws ``count`` episode lengths of the regime ``trained``."""
     low, high = EPISODE_LENGTHS
     return rng.integers(low, high, count, endpoint=True)
+
+
+def remaining_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Draws what is left of ``count`` such episodes, met at a random time.
+
+    Long episodes are met more often, each at any of its steps alike.
+    """
+    low, high = EPISODE_LENGTHS
+    lengths = np.arange(low, high + 1)
+    met = rng.choice(lengths, count, p=lengths / lengths.sum())
+    return rng.integers(1, met, endpoint=True)
 
 
 def physics_speed(
@@ -64,7 +77,7 @@ def physics_speed(
         seed: of starts, actions and lengths.
     """
     simulations = _Simulations(regime, num_envs, num_threads or available_cpus(), seed)
-    for _ in range(_WARM_UP_STEPS):
+    for _ in range(WARM_UP_STEPS):
         simulations.step()
     return num_envs * calls_per_second(simulations.step, seconds)
 
@@ -94,7 +107,7 @@ class _Simulations:
         self._num_steps = 0
         self._left = np.zeros(num_envs, int)
         self._reset(np.arange(num_envs))
-        self._left = _remaining_lengths(self._rng, num_envs)
+        self._left = remaining_lengths(self._rng, num_envs)
 
     def step(self) -> None:
         """One environment step of every simulation, and the resets it calls for."""
@@ -117,17 +130,6 @@ class _Simulations:
                 -_RESET_NOISE, _RESET_NOISE, (len(ids), field.shape[1])
             )
         self._left[ids] = random_lengths(self._rng, len(ids))
-
-
-def _remaining_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Draws what is left of episodes met at a random time.
-
-    Long episodes are met more often, each at any of its steps alike.
-    """
-    low, high = EPISODE_LENGTHS
-    lengths = np.arange(low, high + 1)
-    met = rng.choice(lengths, count, p=lengths / lengths.sum())
-    return rng.integers(1, met, endpoint=True)
 
 
 def _random_actions(

@@ -9,14 +9,16 @@ reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trai
 
 - ``physics``: the limit, and Gymnasium's vector environments beside it.
 - ``policy``: inference alone.
-- ``rollout``, ``generation``: one whole generation of at least four tasks a slot, its
-  tail included; the first without the update. Where the time went is shown in shares.
+- ``rollout``, ``generation``: some seconds at steady state, as in the midst of a large
+  population; the first without the update. Where the time went is shown in shares.
 - ``update``: noise + update, as the steps/s of the episodes that its pairs would run.
 
-Of the conditions, ``1-device`` (one XLA device, physics on all cores) is like the row
-without it; ``1-core`` (slots and pairs divided by the cores) and ``1x-pairs`` to
-``16x-pairs`` (episodes of five steps) belong to ``untrained``. Slots differ from row to
-row, see the table; ``--full`` takes 128 everywhere.
+Of the conditions, ``whole`` is a generation of four tasks a slot, from the first to the
+last, its tail included; ``full-length`` the same with a task a slot, each of 1000
+steps; ``1-device`` has one XLA device and physics on all cores. These compare with the
+regime ``trained``. ``1-core`` (slots divided by the cores) and ``1x-pairs`` to
+``16x-pairs`` (whole generations of episodes of five steps) belong to ``untrained``.
+Whole generations have fewer slots, see the table, but for ``--full``.
 """
 
 import contextlib
@@ -39,7 +41,7 @@ from jax_es.benchmark_rows import (
     PAIRS_FACTORS,
     PHYSICS_ROWS,
     Case,
-    Cores,
+    Setting,
     Work,
     all_rows,
     choose,
@@ -69,7 +71,8 @@ class Arguments:
     list: bool = False
     """List the rows, those of the default form with a star, and measure nothing."""
     full: bool = False
-    """The long form: every row, generations of 512 pairs, updates of 20 000 (hours)."""
+    """The long form: every row, whole generations of 512 pairs with all slots, updates
+    of 20 000 (hours)."""
     json: Path | None = None
     """Also write the rows into this file, with versions and machine."""
     profile: Path | None = None
@@ -78,22 +81,29 @@ class Arguments:
     """Whose generation is profiled."""
     num_slots: int | None = None
     """Slots of every row, instead of each network's own."""
+    num_groups: int | None = None
+    """Slot groups of every row, instead of what training chooses: with two, policies
+    and physics overlap."""
     num_pairs: int | None = None
-    """Pairs of every generation, instead of each network's own."""
+    """Pairs of a whole generation, instead of each network's own."""
     update_pairs: int | None = None
     """Pairs of every update, instead of each network's own."""
     seconds: float = 1.0
-    """How long to measure physics and policies, at least."""
+    """How long to measure physics and policies, at least; slices take four times as
+    long."""
 
-    def work(self, network: str) -> Work:
-        """Returns how much work a network's rows are."""
+    def work(self, network: str, setting: Setting = "usual") -> Work:
+        """Returns how much work a process' rows are."""
         return work_of(
             network,
+            setting,
             available_cores(),
             self.full,
             self.num_slots,
             self.num_pairs,
             self.update_pairs,
+            self.seconds,
+            self.num_groups,
         )
 
 
@@ -140,7 +150,8 @@ def _check(arguments: Arguments) -> None:
     Raises:
         ConfigError: naming the option.
     """
-    for name, least in (("num_slots", 4), ("num_pairs", 2), ("update_pairs", 2)):
+    least_values = {"num_slots": 4, "num_groups": 1, "num_pairs": 2, "update_pairs": 2}
+    for name, least in least_values.items():
         value = getattr(arguments, name)
         require(
             value is None or value >= least,
@@ -176,17 +187,14 @@ def _names(arguments: Arguments) -> list[str]:
 
 def plan(names: list[str], arguments: Arguments) -> list[Case]:
     """Sorts rows into the processes that measure them, physics first."""
-    groups: dict[tuple[str, Cores], list[str]] = {("", "all"): []}
+    groups: dict[tuple[str, Setting], list[str]] = {("", "usual"): []}
     for name in names:
         row = parse(name)
-        groups.setdefault((row.network, row.cores), []).append(name)
-    cases = []
-    for (network, cores), rows in groups.items():
-        work = arguments.work(network)
-        if cores == "1-core":
-            work = work.share(available_cores())
-        cases.append(Case(network, cores, tuple(rows), work, arguments.seconds))
-    return cases
+        groups.setdefault((row.network, row.setting), []).append(name)
+    return [
+        Case(network, setting, tuple(rows), arguments.work(network, setting))
+        for (network, setting), rows in groups.items()
+    ]
 
 
 def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
@@ -198,8 +206,8 @@ def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
     measurements, failures = [], []
     for number, case in enumerate(cases, 1):
         title = case.network or "physics"
-        if case.cores != "all":
-            title += f", {case.cores}"
+        if case.setting != "usual":
+            title += f", {case.setting}"
         sys.stderr.write(f"measuring {number} of {len(cases)}: {title}\n")
         process = subprocess.run(
             [sys.executable, "-m", worker.__name__, json.dumps(case.to_json())],

@@ -10,10 +10,12 @@ of the small ones that are measured here.
 """
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
@@ -28,17 +30,20 @@ import numpy as np
 from envs.mujoco_env import MujocoVectorEnv
 from envs.physics import (
     EPISODE_LENGTHS,
+    WARM_UP_STEPS,
     RegimeEnv,
     VectorEnvKind,
     calls_per_second,
     physics_speed,
     random_lengths,
+    remaining_lengths,
     vector_env_speed,
 )
 from jax_es.benchmark_rows import (
     NORMALS,
     PAIRS_FACTORS,
     REGIMES,
+    SLICE_SECONDS,
     Case,
     Regime,
     Work,
@@ -65,8 +70,9 @@ from jax_es.generation import (
 from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.normalization import mean_and_std, merge
 from jax_es.openai_es import openai_es
-from jax_es.rollout import Rollout
+from jax_es.rollout import Rollout, RolloutProgress
 from jax_es.slots import SlotPrograms
+from jax_es.task_queue import Tasks
 from jax_es.types import PyTree, VectorEnv
 
 PHYSICS_ENVS_PER_CORE = 32
@@ -99,9 +105,9 @@ class Measurements(NamedTuple):
 def main(argv: list[str]) -> None:
     """Measures the case in ``argv[0]`` and prints its measurements, both JSON."""
     case = Case.from_json(json.loads(argv[0]))
-    if case.cores == "1-core":
+    if case.setting == "1-core":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    configure_cpu_devices(1 if case.cores == "1-device" else None)
+    configure_cpu_devices()
     use_compilation_cache()
     sys.stdout.write(json.dumps(measure(case)._asdict()) + "\n")
 
@@ -110,29 +116,36 @@ def measure(case: Case) -> Measurements:
     """Measures the rows of a case."""
     if not case.network:
         return measure_physics(case)
-    network = Network(config_of(case.network), case.work.num_slots)
+    work = case.work
+    network = Network(case)
     rows: dict[str, Measured] = {}
     physics: dict[str, list[float]] = {}
     for name in _named(case, "policy"):
-        rows[name] = measure_policy(network, case)
+        rows[name] = measure_policy(network, work.seconds)
     for regime in REGIMES:
         names = _named(case, "rollout", "generation", regime=regime)
         if not names:
             continue
+        network.enter(regime)
+        update = network.update(work.update_pairs) if _has_slice(names) else None
         # Before and after what is compared with it: other programs come and go.
-        samples = [_physics(regime, case)] if case.cores != "1-core" else []
-        measured = measure_generations(names, regime, network, case.work)
+        samples = [_physics(regime, work)] if case.setting != "1-core" else []
+        measured = measure_generations(names, regime, network, work, update)
         if samples:
-            samples.append(_physics(regime, case))
+            samples.append(_physics(regime, work))
             for row in measured.values():
                 row["physics_steps_per_second"] = statistics.mean(samples)
             physics[regime] = samples
         rows |= measured
     for name in _named(case, "update"):
         measure_one = measure_normals if name == NORMALS else measure_update
-        rows[name] = measure_one(network, case.work.update_pairs)
+        rows[name] = measure_one(network, work.update_pairs)
     local = jax.local_devices()
     return Measurements(rows, physics, f"{len(local)} × {local[0].device_kind}")
+
+
+def _has_slice(names: list[str]) -> bool:
+    return any(parse(name).is_slice for name in names)
 
 
 def _named(case: Case, *kinds: str, regime: Regime = "trained") -> list[str]:
@@ -143,27 +156,28 @@ def _named(case: Case, *kinds: str, regime: Regime = "trained") -> list[str]:
 
 def measure_physics(case: Case) -> Measurements:
     """Measures physics in both regimes, and Gymnasium's vector environments."""
-    physics = {str(regime): [_physics(regime, case)] for regime in REGIMES}
+    seconds = case.work.seconds
+    physics = {str(regime): [_physics(regime, case.work)] for regime in REGIMES}
     rows: dict[str, Measured] = {}
     vector_envs: dict[VectorEnvKind, int] = {"sync": 16, "async": 2 * available_cores()}
     for kind, num_envs in vector_envs.items():
         if (name := f"physics/{kind}-vector-env") in case.rows:
-            speed = vector_env_speed(kind, num_envs, case.seconds)
+            speed = vector_env_speed(kind, num_envs, seconds)
             rows[name] = {"steps_per_second": speed, "num_slots": num_envs}
     return Measurements(rows, physics, None)
 
 
-def _physics(regime: Regime, case: Case) -> float:
+def _physics(regime: Regime, work: Work) -> float:
     num_envs = PHYSICS_ENVS_PER_CORE * available_cores()
-    return physics_speed(regime, num_envs, case.seconds)
+    return physics_speed(regime, num_envs, work.seconds)
 
 
-def measure_policy(network: "Network", case: Case) -> Measured:
+def measure_policy(network: "Network", seconds: float) -> Measured:
     """Measures inference alone: observations on the host in, actions there out."""
     parts, state = network.parts, network.state
     normalizer = mean_and_std(state.observation_statistics)
     num_devices, shape = parts.devices.count, normalizer[0].shape
-    width = -(-case.work.policy_slots // num_devices)
+    width = parts.num_slots // num_devices
     programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, shape)
     shared = parts.devices.share((parts.es.ask(state.es), normalizer))
     slots, carry = programs.empty(shared, width)
@@ -189,7 +203,7 @@ def measure_policy(network: "Network", case: Case) -> Measured:
     for _ in range(3):
         step()
     with watch() as watched:
-        speed = num_devices * width * calls_per_second(step, case.seconds)
+        speed = num_devices * width * calls_per_second(step, seconds)
     return {
         "steps_per_second": speed,
         "num_slots": num_devices * width,
@@ -205,12 +219,11 @@ class Network:
         state: before the first generation.
 
     Args:
-        config: the network.
-        num_slots: S.
+        case: which network, and how many slots, groups and devices it may use.
     """
 
-    def __init__(self, config: TrainConfig, num_slots: int) -> None:
-        parts = build(_sized(config, num_slots, num_pairs=num_slots))
+    def __init__(self, case: Case) -> None:
+        parts = build(_sized(config_of(case.network), case))
         self.state = initial_state(parts)
         self._envs = [RegimeEnv(cast(MujocoVectorEnv, env)) for env in parts.envs]
         noise, devices = parts.es.noise, parts.devices
@@ -219,6 +232,7 @@ class Network:
         self.parts = parts._replace(envs=tuple(envs), rollout=rollout)
         self._weighted_sum = spread_weighted_sum(noise, devices)
         self._by_pairs: dict[int, Parts] = {}
+        self._updates: dict[int, Watch] = {}
         self._is_rollout_warm = False
 
     def enter(self, regime: Regime) -> None:
@@ -237,45 +251,141 @@ class Network:
     def with_pairs(self, num_pairs: int) -> Parts:
         """Returns the parts for a number of pairs; their update has been run."""
         if num_pairs not in self._by_pairs:
-            config = self.parts.config
-            config = _sized(config, config.rollout.num_slots, num_pairs)
+            config = _with_pairs(self.parts.config, num_pairs)
             es = openai_es(config.es, self.parts.es.noise, self._weighted_sum)
             jax.block_until_ready(es.tell(self.state.es, np.zeros((num_pairs, 2))))
             self._by_pairs[num_pairs] = self.parts._replace(config=config, es=es)
         return self._by_pairs[num_pairs]
 
+    def update(self, num_pairs: int) -> "Watch":
+        """Measures noise + update once: from returns to the next mean."""
+        if num_pairs not in self._updates:
+            parts = self.with_pairs(num_pairs)
+            returns = np.random.default_rng(0).standard_normal((num_pairs, 2))
+            with watch() as watched:
+                jax.block_until_ready(parts.es.tell(self.state.es, returns))
+            self._updates[num_pairs] = watched
+        return self._updates[num_pairs]
+
 
 def measure_generations(
-    names: list[str], regime: Regime, network: Network, work: Work
+    names: list[str],
+    regime: Regime,
+    network: Network,
+    work: Work,
+    update: "Watch | None",
 ) -> dict[str, Measured]:
-    """Measures rollouts and generations of one regime."""
-    network.enter(regime)
+    """Measures rollouts and generations of one regime.
+
+    Args:
+        names: of the rows.
+        regime: which the network has entered.
+        network: whose they are.
+        work: how much.
+        update: what an update of ``work.update_pairs`` costs, where a slice is named.
+    """
     rows: dict[str, Measured] = {}
     for condition in dict.fromkeys(parse(name).condition for name in names):
-        num_pairs, max_steps = _episodes(condition, regime, work)
-        rollout, generation = measure_generation(
-            network.with_pairs(num_pairs), network.state, max_steps
-        )
-        for name in names:
-            if parse(name).condition == condition:
-                is_rollout = parse(name).kind == "rollout"
-                rows[name] = rollout if is_rollout else generation
+        same = [name for name in names if parse(name).condition == condition]
+        if _has_slice(same):
+            assert update is not None
+            rollout, generation = measure_slice(network, regime, work, update)
+        else:
+            num_pairs, max_steps = _episodes(condition, work)
+            rollout, generation = measure_generation(
+                network.with_pairs(num_pairs), network.state, max_steps
+            )
+        for name in same:
+            rows[name] = rollout if parse(name).kind == "rollout" else generation
     return rows
 
 
-def _episodes(
-    condition: str, regime: Regime, work: Work
-) -> tuple[int, int | np.ndarray]:
-    """Returns a generation's pairs, and how long each of its episodes may last."""
-    longest = EPISODE_LENGTHS[1]
-    if condition == "full-length":  # for every second slot, in narrower programs
-        return max(2, work.num_slots // 4), longest
+def _episodes(condition: str, work: Work) -> tuple[int, int | np.ndarray]:
+    """Returns a whole generation's pairs, and how long each of its episodes lasts."""
+    if condition == "full-length":
+        return max(2, work.num_slots // 2), EPISODE_LENGTHS[1]
     if condition in PAIRS_FACTORS:
         return work.pairs_unit * PAIRS_FACTORS[condition], CAPPED_STEPS
-    if regime == "untrained":
-        return work.untrained_pairs, longest
     rng = np.random.default_rng(0)
-    return work.trained_pairs, random_lengths(rng, 2 * work.trained_pairs)
+    return work.num_pairs, random_lengths(rng, 2 * work.num_pairs)
+
+
+class _Slice:
+    """Ends a run some seconds after its warm-up; an ``on_step`` of :class:`Rollout`.
+
+    Attributes:
+        first: how far the run had come when the slice began.
+        last: the same at the slice's end.
+        seconds: its length.
+    """
+
+    class Over(Exception):
+        """Ends the run."""
+
+    def __init__(self, seconds: float) -> None:
+        self._wanted = seconds
+        self._num_steps = 0
+        self._started = 0.0
+
+    def __call__(self, progress: RolloutProgress) -> None:
+        self._num_steps += 1
+        now = time.perf_counter()
+        if self._num_steps == WARM_UP_STEPS:
+            self.first, self._started = progress, now
+        elif self._num_steps > WARM_UP_STEPS and now - self._started >= self._wanted:
+            self.last, self.seconds = progress, now - self._started
+            raise _Slice.Over
+
+
+def measure_slice(
+    network: Network, regime: Regime, work: Work, update: "Watch"
+) -> tuple[Measured, Measured]:
+    """Measures some seconds of a rollout at steady state, and a generation at its rate.
+
+    The slots are met in the middle of their episodes, and the tasks never end. The
+    generation adds the update of the pairs that ended, at what each of
+    ``work.update_pairs`` takes.
+    """
+    parts, state = network.parts, network.state
+    slice_ = _Slice(SLICE_SECONDS * work.seconds)
+    with watch() as watched:
+        try:
+            parts.rollout.run(
+                parts.es.ask(state.es),
+                _endless_tasks(parts, regime, SLICE_SECONDS * work.seconds),
+                used_statistics(parts.config, state),
+                slice_,
+            )
+        except _Slice.Over:
+            pass
+        else:
+            raise RuntimeError("a slice outlasted its tasks; choose fewer --seconds")
+    first, last = slice_.first, slice_.last
+    watched.seconds = slice_.seconds
+    seconds = {name: last.seconds[name] - first.seconds[name] for name in last.seconds}
+    num_pairs = (last.num_done - first.num_done) / 2
+    updated = update.times(num_pairs / work.update_pairs)
+    common = {
+        "num_slots": parts.num_slots,
+        "env_steps": last.env_steps - first.env_steps,
+    }
+    return _rows(common, seconds, watched, updated)
+
+
+def _endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
+    """Returns more tasks than a slice of some seconds can end."""
+    longest = EPISODE_LENGTHS[1]
+    steps_per_second = 4000  # of a slot; a hundred times what was ever seen
+    shortest_mean = MEAN_LENGTH if regime == "trained" else EPISODE_LENGTHS[0]
+    per_slot = 4 + math.ceil(seconds * steps_per_second / shortest_mean)
+    config = _with_pairs(parts.config, per_slot * parts.num_slots // 2)
+    tasks = population_tasks(config, 0, longest)
+    if regime == "untrained":
+        return tasks
+    rng = np.random.default_rng(0)
+    lengths = random_lengths(rng, len(tasks.pair))
+    lengths[: parts.num_slots] = remaining_lengths(rng, parts.num_slots)
+    return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
 def measure_generation(
@@ -299,18 +409,32 @@ def measure_generation(
         "num_pairs": config.es.num_pairs,
         "env_steps": result.env_steps,
     }
+    return _rows(common, result.seconds, rolled, updated)
+
+
+def _rows(
+    common: Measured, seconds: dict[str, float], rolled: "Watch", updated: "Watch"
+) -> tuple[Measured, Measured]:
+    """Returns the rows of a rollout, and of the generation that it is a part of.
+
+    Args:
+        common: fields of both, ``env_steps`` among them.
+        seconds: of the rollout, by activity.
+        rolled: what the rollout cost.
+        updated: what the update cost.
+    """
     both = rolled.and_then(updated)
     rollout = {
-        **_shares(result.seconds, rolled.seconds),
+        **_shares(seconds, rolled.seconds),
         **common,
         **rolled.costs(),
-        "steps_per_second": result.env_steps / rolled.seconds,
+        "steps_per_second": common["env_steps"] / rolled.seconds,
     }
     generation = {
-        **_shares({**result.seconds, "update": updated.seconds}, both.seconds),
+        **_shares({**seconds, "update": updated.seconds}, both.seconds),
         **common,
         **both.costs(),
-        "steps_per_second": result.env_steps / both.seconds,
+        "steps_per_second": common["env_steps"] / both.seconds,
     }
     return rollout, generation
 
@@ -323,11 +447,8 @@ def _shares(seconds: dict[str, float], total: float) -> Measured:
 
 def measure_update(network: Network, num_pairs: int) -> Measured:
     """Measures noise + update: from the returns of a population to the next mean."""
-    parts, state = network.with_pairs(num_pairs), network.state
-    returns = np.random.default_rng(0).standard_normal((num_pairs, 2))
-    with watch() as watched:
-        jax.block_until_ready(parts.es.tell(state.es, returns))
-    return _update_costs(watched, num_pairs, parts.es.noise, state.es.mean)
+    noise, mean = network.parts.es.noise, network.state.es.mean
+    return _update_costs(network.update(num_pairs), num_pairs, noise, mean)
 
 
 def measure_normals(network: Network, num_pairs: int) -> Measured:
@@ -385,9 +506,9 @@ def profile(directory: Path, network: str, work: Work) -> Path:
         network: one of the benchmark's networks.
         work: its slots and pairs.
     """
-    profiled = Network(config_of(network), work.num_slots)
+    profiled = Network(Case(network, "usual", (), work))
     profiled.enter("untrained")
-    parts, state = profiled.with_pairs(work.trained_pairs), profiled.state
+    parts, state = profiled.with_pairs(work.num_pairs), profiled.state
     options = jax.profiler.ProfileOptions()
     # Every Python call would be an event: larger files, and the loop would slow down.
     options.python_tracer_level = 0
@@ -404,12 +525,21 @@ def profile(directory: Path, network: str, work: Work) -> Path:
     return max(directory.glob("plugins/profile/*"))
 
 
-def _sized(config: TrainConfig, num_slots: int, num_pairs: int) -> TrainConfig:
-    return dataclasses.replace(
-        config,
-        es=dataclasses.replace(config.es, num_pairs=num_pairs),
-        rollout=dataclasses.replace(config.rollout, num_slots=num_slots),
+def _sized(config: TrainConfig, case: Case) -> TrainConfig:
+    """Returns the configuration for a case's slots, groups and devices."""
+    slots = case.work.num_slots
+    rollout = dataclasses.replace(
+        config.rollout,
+        num_slots=slots,
+        num_groups=case.work.num_groups,
+        num_devices=1 if case.setting == "1-device" else None,
     )
+    return _with_pairs(dataclasses.replace(config, rollout=rollout), slots)
+
+
+def _with_pairs(config: TrainConfig, num_pairs: int) -> TrainConfig:
+    es = dataclasses.replace(config.es, num_pairs=num_pairs)
+    return dataclasses.replace(config, es=es)
 
 
 class Watch:
@@ -429,6 +559,12 @@ class Watch:
         if self.peak_rss_mib is not None and later.peak_rss_mib is not None:
             both.peak_rss_mib = max(self.peak_rss_mib, later.peak_rss_mib)
         return both
+
+    def times(self, factor: float) -> "Watch":
+        """Returns what ``factor`` times as much of this part would cost."""
+        scaled = copy.copy(self)
+        scaled.seconds = factor * self.seconds
+        return scaled
 
     def costs(self) -> Measured:
         """Returns the costs as fields of a row."""

@@ -17,7 +17,8 @@ from jax_es.presets import preset
 Regime = Literal["trained", "untrained"]
 REGIMES: tuple[Regime, ...] = "trained", "untrained"
 
-Cores = Literal["all", "1-core", "1-device"]
+Setting = Literal["usual", "few-slots", "1-core", "1-device"]
+"""What a process may use: the machine and the network's own slots, or less."""
 
 NETWORKS = (
     "humanoid-mlp",
@@ -33,8 +34,8 @@ PAIRS_FACTORS = {"1x-pairs": 1, "4x-pairs": 4, "16x-pairs": 16}
 
 _CONDITIONS = {
     "policy": ("",),
-    "rollout": ("", "full-length"),
-    "generation": ("", "untrained", "1-core", "1-device", *PAIRS_FACTORS),
+    "rollout": ("", "untrained", "whole", "full-length"),
+    "generation": ("", "untrained", "whole", "1-core", "1-device", *PAIRS_FACTORS),
     "update": ("",),
 }
 
@@ -73,16 +74,23 @@ class Row(NamedTuple):
     @property
     def regime(self) -> Regime:
         """The regime whose physics the row is compared with."""
-        trained = self.condition in ("", "full-length", "1-device")
+        trained = self.condition in ("", "whole", "full-length", "1-device")
         return "trained" if trained else "untrained"
 
     @property
-    def cores(self) -> Cores:
-        """What the row may use of the machine."""
+    def setting(self) -> Setting:
+        """What the row may use."""
         match self.condition:
             case "1-core" | "1-device":
                 return self.condition
-        return "all"
+            case "whole" | "full-length" | "1x-pairs" | "4x-pairs" | "16x-pairs":
+                return "few-slots"
+        return "usual"
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it measures some seconds of a generation that goes on and on."""
+        return self.setting != "few-slots" and self.kind in ("rollout", "generation")
 
 
 def parse(name: str) -> Row:
@@ -125,9 +133,11 @@ def _is_default(row: Row) -> bool:
             return network not in ("humanoid-dt+low-rank", "humanoid-dt+cache")
         case Row("generation", network, "1-device"):
             return network == "humanoid-dt"
-        case Row("generation", network, "1-core"):
+        case Row(_, network, "whole" | "1-core"):
             return network == "humanoid-mlp-fast"
-    return row.network == "humanoid-dt-fast"
+        case Row("generation", network, _):  # more and more pairs
+            return network == "humanoid-dt-fast"
+    return False
 
 
 def choose(patterns: Iterable[str]) -> list[str]:
@@ -150,83 +160,83 @@ def choose(patterns: Iterable[str]) -> list[str]:
 
 
 class Work(NamedTuple):
-    """How much work a network's rows are.
+    """How much work a process' rows are.
 
     Attributes:
         num_slots: S.
-        trained_pairs: pairs of a generation in the regime ``trained``.
-        untrained_pairs: the same in the regime ``untrained``.
+        num_pairs: pairs of a whole generation.
         update_pairs: pairs of noise + update.
-        policy_slots: S where inference alone is measured.
+        seconds: how long to measure physics, and policies, at least; slices last
+            :data:`SLICE_SECONDS` times as long.
+        num_groups: slot groups; as many as in training if not given.
     """
 
     num_slots: int
-    trained_pairs: int
-    untrained_pairs: int
+    num_pairs: int
     update_pairs: int
-    policy_slots: int
+    seconds: float
+    num_groups: int | None
 
     @property
     def pairs_unit(self) -> int:
-        """Pairs of the condition ``1x-pairs``."""
-        return max(2, self.untrained_pairs // 4)
-
-    def share(self, cores: int) -> "Work":
-        """Returns what is left for one core, so that each has as much as among all."""
-        return self._replace(
-            num_slots=-(-self.num_slots // cores),
-            untrained_pairs=max(2, self.untrained_pairs // cores),
-        )
+        """Pairs of the condition ``1x-pairs``: at least four tasks a slot."""
+        return TASKS_PER_SLOT * self.num_slots // 2
 
 
 TASKS_PER_SLOT = 4
-"""Tasks of a generation in the regime ``trained``: with fewer its tail, when slots run
-out of tasks, would count more than it does in training."""
+"""Tasks of a whole generation: with fewer its tail, when slots run out of tasks, would
+count more than it does in training."""
 
-# Slots and untrained pairs of every two cores, and pairs of the update. All rows
-# together take about five minutes.
-_SHORT = {
-    "humanoid-mlp": (16, 256, 2048),
-    "humanoid-mlp-fast": (32, 256, 20_000),
-    "humanoid-dt": (6, 64, 256),
-    "humanoid-dt+low-rank": (6, 64, 20_000),
-    "humanoid-dt+cache": (8, 64, 256),
-    "humanoid-dt-fast": (32, 256, 20_000),
+SLICE_SECONDS = 4
+"""Length of a slice, in units of a policy's measurement."""
+
+FEW_SLOTS_SHARE = 8
+"""A whole generation is measured with this part of the slots, or it would take minutes
+(the long form: with all of them)."""
+
+# Pairs of the update where 20 000 would take more than some seconds.
+_SHORT_UPDATES = {
+    "humanoid-mlp": 2048,
+    "humanoid-dt": 256,
+    "humanoid-dt+cache": 256,
 }
-_FULL = (128, 512, 20_000)
+_FULL_PAIRS, _FULL_UPDATE = 512, 20_000
 
 
 def work_of(
     network: str,
+    setting: Setting = "usual",
     cores: int = 2,
     full: bool = False,
     num_slots: int | None = None,
     num_pairs: int | None = None,
     update_pairs: int | None = None,
+    seconds: float = 1.0,
+    num_groups: int | None = None,
 ) -> Work:
-    """Returns how much work a network's rows are.
+    """Returns how much work a process' rows are.
 
     Args:
         network: one of :data:`NETWORKS`, or none.
-        cores: of the machine; slots and pairs grow with them.
-        full: the long form: the slots of training, 512 pairs, updates of 20 000.
-        num_slots: replaces S, and with it the pairs of four tasks a slot.
-        num_pairs: replaces the pairs of a generation.
+        setting: what the process may use.
+        cores: of the machine; slots grow with them beyond two.
+        full: the long form: whole generations of 512 pairs and with all slots, updates
+            of 20 000.
+        num_slots: replaces S.
+        num_pairs: replaces the pairs of a whole generation.
         update_pairs: replaces the pairs of an update.
+        seconds: as in :class:`Work`.
+        num_groups: as in :class:`Work`.
     """
-    slots, pairs, updated = _FULL if full else _SHORT.get(network, _FULL)
-    if not full:
-        slots, pairs = (max(1, cores // 2) * number for number in (slots, pairs))
-    policy_slots = num_slots or 128
-    slots = num_slots or slots
-    trained_pairs = 512 if full else TASKS_PER_SLOT * slots // 2
-    return Work(
-        slots,
-        num_pairs or trained_pairs,
-        num_pairs or pairs,
-        update_pairs or updated,
-        policy_slots,
-    )
+    slots = config_of(network).rollout.num_slots if network else 1
+    slots = num_slots or max(1, cores // 2) * slots
+    if setting == "few-slots" and not full and num_slots is None:
+        slots //= FEW_SLOTS_SHARE
+    if setting == "1-core":  # as many on the one as on each of all
+        slots = -(-slots // cores)
+    pairs = _FULL_PAIRS if full else TASKS_PER_SLOT * slots // 2
+    updated = _FULL_UPDATE if full else _SHORT_UPDATES.get(network, _FULL_UPDATE)
+    return Work(slots, num_pairs or pairs, update_pairs or updated, seconds, num_groups)
 
 
 class Case(NamedTuple):
@@ -234,17 +244,15 @@ class Case(NamedTuple):
 
     Attributes:
         network: one of :data:`NETWORKS`; none for physics.
-        cores: what it may use of the machine.
+        setting: what it may use.
         rows: names.
         work: how much.
-        seconds: how long to measure physics, and policies, at least.
     """
 
     network: str
-    cores: Cores
+    setting: Setting
     rows: tuple[str, ...]
     work: Work
-    seconds: float
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON values."""

@@ -23,7 +23,7 @@ from jax_es.experiment import (
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
-from jax_es.rollout import Rollout, RolloutResult
+from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
 from jax_es.task_queue import IDLE, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv
 
@@ -151,7 +151,7 @@ class Generation(NamedTuple):
 def run_generation(
     parts: Parts,
     state: TrainState,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
+    on_step: Callable[[RolloutProgress], None] = lambda progress: None,
 ) -> Generation:
     """Evaluates θ and its population, then updates θ.
 

@@ -71,6 +71,22 @@ class RolloutResult(NamedTuple):
         return self.env_steps / max(self.computed_steps, 1)
 
 
+class RolloutProgress(NamedTuple):
+    """How far a run has come, for ``on_step``; counted from the run's start.
+
+    Attributes:
+        num_done: finished tasks.
+        num_tasks: all tasks.
+        env_steps: environment steps taken.
+        seconds: wall-clock by activity, as in :class:`RolloutResult`.
+    """
+
+    num_done: int
+    num_tasks: int
+    env_steps: int
+    seconds: dict[str, float]
+
+
 class Rollout:
     """Runs tasks on vector environments with one policy.
 
@@ -116,7 +132,7 @@ class Rollout:
         population: Population,
         tasks: Tasks,
         statistics: ObservationStatistics | None = None,
-        on_step: Callable[[int, int], None] = lambda done, total: None,
+        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
     ) -> RolloutResult:
         """Runs every task to its end.
 
@@ -124,8 +140,7 @@ class Rollout:
             population: whose members the tasks name.
             tasks: the episodes. The tasks of a pair should follow each other.
             statistics: how the policy sees observations; as they are if not given.
-            on_step: called once a step with the numbers of finished and of all
-                tasks. What it raises ends the run.
+            on_step: called once a step. What it raises ends the run.
         """
         shared = self._share(population, statistics)
         if not self._is_compiled:
@@ -151,7 +166,7 @@ class Rollout:
         while any(group.is_live.any() for group in groups):
             for group in groups:
                 group.step()
-            on_step(record.num_done, len(tasks.pair))
+            on_step(record.progress())
         return record.result()
 
     def _share(
@@ -172,6 +187,7 @@ class _Record:
     def __init__(self, tasks: Tasks, observation_shape: tuple[int, ...]) -> None:
         num_tasks = len(tasks.pair)
         self.num_done = 0
+        self.env_steps = 0
         self.returns = np.zeros(num_tasks)
         self.lengths = np.zeros(num_tasks, np.int32)
         self.failed = np.zeros(num_tasks, bool)
@@ -186,9 +202,15 @@ class _Record:
             self.lengths,
             self.failed,
             self.statistics,
-            int(self.lengths.sum()),
+            self.env_steps,
             self.computed_steps,
             self.seconds,
+        )
+
+    def progress(self) -> RolloutProgress:
+        """Returns how far the call has come."""
+        return RolloutProgress(
+            self.num_done, len(self.returns), self.env_steps, dict(self.seconds)
         )
 
     @contextlib.contextmanager
@@ -267,6 +289,7 @@ class _Group:
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN
             self._return[live] += reward[live]
         self._length[live] += 1
+        self._record.env_steps += int(live.sum())
         self._reward[:] = reward
         ended = live & (terminated | truncated | (self._length >= self._limit))
         if ended.any():

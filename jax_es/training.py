@@ -35,6 +35,7 @@ from jax_es.metrics import (
     return_statistics,
 )
 from jax_es.progress import Progress
+from jax_es.rollout import RolloutProgress
 from jax_es.run_directory import RunDirectory
 
 
@@ -268,9 +269,9 @@ class _Session:
             int(state.es.generation), state._replace(best_evaluation_return=best)
         )
 
-    def _on_step(self, done: int, total: int) -> None:
+    def _on_step(self, progress: RolloutProgress) -> None:
         self._check_stop()
-        self._progress.tasks_done(done, total)
+        self._progress.tasks_done(progress.num_done, progress.num_tasks)
 
 
 def _records(run: RunDirectory) -> list[GenerationRecord]:

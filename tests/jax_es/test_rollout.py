@@ -441,16 +441,17 @@ def test_only_the_first_run_compiles(compilations):
 def test_progress_is_reported_every_step_and_may_end_the_run():
     (rollout, _), tasks = probe(), make_tasks()
     reports = []
-    result = rollout.run(
-        make_population(), tasks, on_step=lambda *report: reports.append(report)
-    )
-    done = [done for done, _ in reports]
-    assert done == sorted(done)
-    assert reports[-1] == (len(tasks.pair), len(tasks.pair))
+    result = rollout.run(make_population(), tasks, on_step=reports.append)
+    for counted in zip(*((r.num_done, r.env_steps) for r in reports), strict=True):
+        assert list(counted) == sorted(counted)
+    last = reports[-1]
+    assert last.num_done == last.num_tasks == len(tasks.pair)
+    assert last.env_steps == result.env_steps
+    assert last.seconds == result.seconds
     assert len(reports) >= result.env_steps / 6
 
-    def stop(done, total):
-        if done > 10:
+    def stop(progress):
+        if progress.num_done > 10:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
