@@ -3,9 +3,9 @@
 Every row is a number of environment steps/s, and its ratio to what physics alone
 reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trained``
 (nothing but a limit, drawn from 20 to 1000 steps, ends an episode) or ``untrained``
-(a fresh network falls after about 22 steps). Networks are always fresh ones. In
-``trained`` their actions are computed, and the bodies moved by the random actions of
-``physics``, so that both simulate the same. θ's own evaluation is left out.
+(a body falls after about 22 steps). Networks are fresh ones; their actions are
+computed, and the bodies moved by the random actions of ``physics``, so that both
+simulate the same. θ's own evaluation is left out.
 
 - ``physics``: the limit, and Gymnasium's vector environments beside it.
 - ``policy``: inference alone.

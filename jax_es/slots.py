@@ -4,6 +4,11 @@ A slot holds one member's weights and one policy carry. Three programs, each wri
 for the slots of one device and mapped over the devices: ``refill`` writes members
 into slots, ``act`` advances every slot's policy by one step, ``pack`` keeps a part of
 the slots. Each exists in a few widths (slots a device), all compiled at the start.
+
+Programs write into the buffers they are given. What they hold of a slot is therefore
+flat, each array of a member or a carry as one axis: where an array has an axis of size
+1 (a single attention head, factors of rank 1), XLA (as of JAX 0.10) is unsure of the
+order of its axes once the device axis is added, and copies it on the way in and out.
 """
 
 import functools
@@ -27,7 +32,7 @@ class Slots(NamedTuple):
     """The device side of the slots; a leading axis ``D`` outside the programs.
 
     Attributes:
-        variables: ``[S/D, …]``, each slot's own part of the policy's variables.
+        variables: ``[S/D, n]``, each slot's own part of the policy's variables, flat.
         seed: ``[S/D]`` int32, the seed of each slot's task.
         epsilon: the ε drawn last, so that a pair draws it once for both signs.
         pair: ``[]`` int32, whose ε that is; :data:`IDLE` before the first.
@@ -107,7 +112,7 @@ class SlotPrograms:
         }
 
     def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
-        """Allocates ``width`` slots and their policy carries on every device."""
+        """Allocates ``width`` slots and their flat carries on every device."""
         unused = self._devices.put(np.zeros(self._devices.count))
         return self._empty[width](shared[0], unused)
 
@@ -186,17 +191,20 @@ class SlotPrograms:
     ) -> tuple[PyTree, jax.Array]:
         """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
         shared = self._noise.shared(population.mean)
+        member_shapes = jax.eval_shape(self._zero_member, population)[0]
+        carry_shapes = jax.eval_shape(self._policy.initial_carry)
         mean, std = normalizer
 
         def act(member, seed, carry, observation, reward, timestep):
-            return self._policy.apply(
-                {**shared, **member},
-                carry,
+            carry, action = self._policy.apply(
+                {**shared, **_shaped(member, member_shapes)},
+                _shaped(carry, carry_shapes),
                 (observation - mean) / std,
                 reward,
                 timestep == 0,
                 jax.random.fold_in(_key(seed), timestep),
             )
+            return _flat(carry), action
 
         return jax.vmap(act)(
             slots.variables, slots.seed, carry, observation, reward, timestep
@@ -225,7 +233,7 @@ class SlotPrograms:
                 variables=jax.tree.map(
                     lambda buffer, value: buffer.at[position].set(value),
                     slots.variables,
-                    member,
+                    _flat(member),
                 ),
                 seed=slots.seed.at[position].set(refill.seed[i]),
                 epsilon=epsilon,
@@ -243,18 +251,32 @@ class SlotPrograms:
         def repeat(leaf) -> jax.Array:
             return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
 
-        epsilon = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(self._noise.sample, population.key, population.mean),
-        )
-        member = self._noise.member(population.mean, epsilon, population.sigma)
+        member, epsilon = self._zero_member(population)
         slots = Slots(
-            variables=jax.tree.map(repeat, member),
+            variables=jax.tree.map(repeat, _flat(member)),
             seed=jnp.zeros(width, jnp.int32),
             epsilon=epsilon,
             pair=jnp.int32(IDLE),
         )
-        return slots, jax.tree.map(repeat, self._policy.initial_carry())
+        return slots, jax.tree.map(repeat, _flat(self._policy.initial_carry()))
+
+    def _zero_member(self, population: Population) -> tuple[Variables, PyTree]:
+        """Returns the member whose ε is 0, and that ε."""
+        epsilon = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(self._noise.sample, population.key, population.mean),
+        )
+        return self._noise.member(population.mean, epsilon, population.sigma), epsilon
+
+
+def _flat(tree: PyTree) -> PyTree:
+    """Gives every array but scalars one axis."""
+    return jax.tree.map(lambda leaf: jnp.reshape(leaf, (-1,) * (leaf.ndim > 0)), tree)
+
+
+def _shaped(flat: PyTree, like: PyTree) -> PyTree:
+    """Gives what :func:`_flat` returned the shapes of ``like`` back."""
+    return jax.tree.map(lambda leaf, shaped: leaf.reshape(shaped.shape), flat, like)
 
 
 def _key(seed: jax.Array) -> jax.Array:
