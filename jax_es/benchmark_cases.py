@@ -20,7 +20,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -317,19 +317,26 @@ class _Slice:
         first: how far the run had come when the slice began.
         last: the same at the slice's end.
         seconds: its length.
+
+    Args:
+        seconds: how long it should last, at least.
+        clock: tells the time in seconds.
     """
 
     class Over(Exception):
         """Ends the run."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(
+        self, seconds: float, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._wanted = seconds
+        self._clock = clock
         self._num_steps = 0
         self._started = 0.0
 
     def __call__(self, progress: RolloutProgress) -> None:
         self._num_steps += 1
-        now = time.perf_counter()
+        now = self._clock()
         if self._num_steps == WARM_UP_STEPS:
             self.first, self._started = progress, now
         elif self._num_steps > WARM_UP_STEPS and now - self._started >= self._wanted:

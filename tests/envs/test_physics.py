@@ -47,7 +47,7 @@ def test_lengths_are_met_as_a_renewal_process_meets_them():
     low, high = EPISODE_LENGTHS
     rng = np.random.default_rng(0)
     lengths = np.arange(low, high + 1)
-    left = physics._remaining_lengths(rng, 100_000)
+    left = physics.remaining_lengths(rng, 100_000)
     expected = (lengths**2).mean() / (2 * lengths.mean()) + 0.5
     assert abs(left.mean() - expected) < 4 * left.std() / np.sqrt(len(left))
     drawn = physics.random_lengths(rng, 100_000)
@@ -64,7 +64,7 @@ def test_vector_envs_have_a_speed(kind):
     assert 0 < vector_env_speed(kind, 1, seconds=0.01) < float("inf")
 
 
-def test_a_regime_decides_on_actions_and_endings():
+def test_a_regime_decides_on_endings_and_actions_are_random():
     env = MujocoVectorEnv("Humanoid-v5", 2)
     regime_env = RegimeEnv(env)
     still = np.zeros((2, 17), np.float32)
@@ -74,6 +74,6 @@ def test_a_regime_decides_on_actions_and_endings():
         ended = np.zeros(2, bool)
         for _ in range(200):
             ended |= regime_env.step(still)[2]
-        assert (env._task.ctrl == 0).all() == (regime == "untrained")
+        assert (env._task.ctrl != 0).any(), "the given actions, not random ones"
         assert ended.all() == (regime == "untrained")
     assert regime_env.num_envs == 2

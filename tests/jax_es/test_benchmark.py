@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from envs.physics import EPISODE_LENGTHS, WARM_UP_STEPS
 from jax_es import benchmark, benchmark_cases
 from jax_es.benchmark import finish, plan, run, table
 from jax_es.benchmark_cases import Measurements, measure
@@ -23,10 +24,9 @@ from jax_es.benchmark_rows import (
 from jax_es.config import ConfigError, EnvConfig
 from jax_es.experiment import from_dict, make_env, to_dict
 from jax_es.presets import preset
+from jax_es.rollout import RolloutProgress
 
-TINY = Work(
-    num_slots=4, trained_pairs=2, untrained_pairs=4, update_pairs=6, policy_slots=8
-)
+TINY = Work(num_slots=8, num_pairs=2, update_pairs=6, seconds=0.01, num_groups=None)
 
 
 def test_rows_are_named_once_and_sorted_into_regimes():
@@ -38,6 +38,10 @@ def test_rows_are_named_once_and_sorted_into_regimes():
     assert regimes["physics"] == regimes["rollout/humanoid-dt/full-length"] == "trained"
     for name in ("physics/untrained", "generation/humanoid-dt/1-core"):
         assert regimes[name] == "untrained"
+    slices = [name for name in rows if parse(name).is_slice]
+    conditions = {parse(name).condition for name in slices}
+    assert conditions == {"", "untrained", "1-core", "1-device"}
+    assert {parse(name).kind for name in slices} == {"rollout", "generation"}
 
 
 def test_networks_are_what_they_are_called():
@@ -45,7 +49,9 @@ def test_networks_are_what_they_are_called():
     assert config_of("humanoid-dt+cache").es.perturbation == "full"
     assert config_of("humanoid-dt+low-rank").policy.attention == "window"
     assert config_of("humanoid-dt+low-rank").es.perturbation == "low-rank"
-    assert config_of("humanoid-dt+cache+low-rank") == preset("humanoid-dt-fast")
+    fast = preset("humanoid-dt-fast")
+    same = config_of("humanoid-dt+cache+low-rank")
+    assert (same.policy, same.es, same.env) == (fast.policy, fast.es, fast.env)
 
 
 def test_names_and_patterns_choose_rows():
@@ -58,44 +64,73 @@ def test_names_and_patterns_choose_rows():
         choose(["rolout/humanoid-dt"])
 
 
-def test_generations_have_four_tasks_a_slot():
+def test_slices_have_the_slots_of_training():
     for network in NETWORKS:
-        work = work_of(network)
-        assert 2 * work.trained_pairs == 4 * work.num_slots
-        assert 2 * work.untrained_pairs >= 4 * work.num_slots
-    assert work_of("humanoid-dt", full=True).trained_pairs == 512
-    assert work_of("humanoid-dt", num_pairs=3).untrained_pairs == 3
+        assert work_of(network).num_slots == config_of(network).rollout.num_slots
     few, many = (work_of("humanoid-dt", cores=cores) for cores in (2, 16))
     assert many.num_slots == 8 * few.num_slots
-    assert many.trained_pairs == 8 * few.trained_pairs
+    assert work_of("humanoid-dt", "1-core", cores=2).num_slots == few.num_slots / 2
 
 
-def test_a_process_for_each_network_and_number_of_cores(monkeypatch):
+def test_whole_generations_have_four_tasks_a_slot():
+    for network in NETWORKS:
+        work = work_of(network, "few-slots")
+        assert work.num_slots < work_of(network).num_slots
+        assert 2 * work.num_pairs == 2 * work.pairs_unit == 4 * work.num_slots
+    full = work_of("humanoid-dt", "few-slots", full=True)
+    assert (full.num_slots, full.num_pairs) == (128, 512)
+    assert work_of("humanoid-dt", "few-slots", num_pairs=3).num_pairs == 3
+    assert work_of("humanoid-dt", "few-slots", num_slots=6).num_slots == 6
+
+
+def test_a_process_for_each_network_and_setting(monkeypatch):
     monkeypatch.setattr(benchmark, "available_cores", lambda: 4)
-    rows = choose(["*/humanoid-dt", "generation/humanoid-dt/1-core", NORMALS])
-    first, second, third = plan(rows, benchmark.Arguments())
-    assert (first.network, first.rows) == ("", ())
-    assert (second.network, second.cores) == ("humanoid-dt", "all")
-    assert NORMALS in second.rows
-    assert third.cores == "1-core"
-    assert third.rows == ("generation/humanoid-dt/1-core",)
-    assert 4 * third.work.num_slots == second.work.num_slots
-    assert Case.from_json(json.loads(json.dumps(third.to_json()))) == third
+    rows = choose(["*/humanoid-dt", "*/humanoid-dt/1*", "*/humanoid-dt/whole", NORMALS])
+    cases = plan(rows, benchmark.Arguments(num_groups=2))
+    settings = {case.setting: case for case in cases[1:]}
+    assert (cases[0].network, cases[0].rows) == ("", ())
+    assert set(settings) == {"usual", "few-slots", "1-core", "1-device"}
+    usual, few, one = (settings[s] for s in ("usual", "few-slots", "1-core"))
+    assert NORMALS in usual.rows
+    assert set(few.rows) == {
+        "rollout/humanoid-dt/whole",
+        "generation/humanoid-dt/whole",
+        "generation/humanoid-dt/1x-pairs",
+        "generation/humanoid-dt/16x-pairs",
+    }
+    assert one.rows == ("generation/humanoid-dt/1-core",)
+    assert 4 * one.work.num_slots == usual.work.num_slots
+    assert {case.work.num_groups for case in cases} == {2}
+    assert Case.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def test_measures_every_kind_of_row(monkeypatch):
+NETWORK = "humanoid-mlp-fast"
+
+
+@pytest.fixture
+def few_simulations(monkeypatch):
     monkeypatch.setattr(benchmark_cases, "PHYSICS_ENVS_PER_CORE", 1)
-    lengths = np.array([20, 40, 60, 50])
-    monkeypatch.setattr(benchmark_cases, "random_lengths", lambda rng, count: lengths)
-    network = "humanoid-mlp-fast"
+
+
+def check(row):
+    assert row["steps_per_second"] > 0
+    assert row["seconds"] > 0
+    assert row["compilations"] == 0
+    assert row.get("peak_rss_mib", 1) > 0
+    assert 0 < row.get("slot_utilization", 1) <= 1
+    assert sum(row.get("shares", {"all": 1}).values()) == pytest.approx(1)
+
+
+def test_measures_slices_at_steady_state(few_simulations):
     names = [
-        f"policy/{network}",
-        f"rollout/{network}",
-        f"generation/{network}",
-        f"generation/{network}/4x-pairs",
-        f"update/{network}",
+        f"policy/{NETWORK}",
+        f"rollout/{NETWORK}",
+        f"generation/{NETWORK}",
+        f"rollout/{NETWORK}/untrained",
+        f"generation/{NETWORK}/untrained",
+        f"update/{NETWORK}",
     ]
-    rows, physics, devices = measure(Case(network, "all", tuple(names), TINY, 0.01))
+    rows, physics, devices = measure(Case(NETWORK, "usual", tuple(names), TINY))
     assert list(rows) == names
     assert devices.startswith("4 × ")
     assert {regime: len(samples) for regime, samples in physics.items()} == {
@@ -103,28 +138,83 @@ def test_measures_every_kind_of_row(monkeypatch):
         "untrained": 2,
     }
     for row in rows.values():
-        assert row["steps_per_second"] > 0
-        assert row["seconds"] > 0
-        assert row["compilations"] == 0
-        assert row.get("peak_rss_mib", 1) > 0
-    policy, rollout, generation, grown, update = rows.values()
-    assert policy["num_slots"] == TINY.policy_slots
-    # One run of the same episodes, which nothing but their lengths ends.
-    assert rollout["env_steps"] == generation["env_steps"] == lengths.sum()
-    assert rollout["seconds"] < generation["seconds"]
-    assert grown["env_steps"] == 2 * grown["num_pairs"] * benchmark_cases.CAPPED_STEPS
-    for row in (rollout, generation, grown):
-        assert 0 < row["slot_utilization"] <= 1
-        assert sum(row["shares"].values()) == pytest.approx(1)
+        check(row)
+    policy, rollout, generation, *_, update = rows.values()
+    assert policy["num_slots"] == rollout["num_slots"] == TINY.num_slots
+    # No slot is ever idle in a slice.
+    assert rollout["env_steps"] == generation["env_steps"]
+    assert rollout["env_steps"] % TINY.num_slots == 0
+    assert rollout["seconds"] <= generation["seconds"]
     assert set(generation["shares"]) - set(rollout["shares"]) == {"update"}
     assert update["num_pairs"] == TINY.update_pairs
     assert "normals_per_second" not in update
+    # A generation is its rollout and the update of the pairs that ended in it.
+    rollout, generation = (
+        rows[f"{kind}/{NETWORK}/untrained"] for kind in ("rollout", "generation")
+    )
+    pairs = (generation["seconds"] - rollout["seconds"]) * update["pairs_per_second"]
+    assert pairs == pytest.approx(round(2 * pairs) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("setting", ["1-device", "usual"])
+def test_slices_use_the_devices_and_groups_they_are_told(few_simulations, setting):
+    work = TINY._replace(num_groups=2)
+    network = benchmark_cases.Network(Case(NETWORK, setting, (), work))
+    assert len(network.parts.envs) == 2
+    assert network.parts.devices.count == (1 if setting == "1-device" else 4)
+
+
+def test_a_slice_begins_after_its_warm_up_and_ends_the_run():
+    clock = iter(range(0, 1000, 7))
+    watched = benchmark_cases._Slice(20.0, lambda: next(clock))
+    with pytest.raises(benchmark_cases._Slice.Over):
+        for step in range(1, 1000):
+            watched(RolloutProgress(step, 1000, 8 * step, {}))
+    assert watched.first.env_steps == 8 * WARM_UP_STEPS
+    # Three calls of seven seconds are the first to last twenty.
+    assert watched.last.env_steps == 8 * (WARM_UP_STEPS + 3)
+    assert watched.seconds == 21
+
+
+def test_episodes_of_a_slice_are_met_at_any_of_their_steps():
+    network = benchmark_cases.Network(Case(NETWORK, "usual", (), TINY))
+    config = network.parts.config
+    low, high = EPISODE_LENGTHS
+    tasks = benchmark_cases._endless_tasks(network.parts, "trained", 1.0)
+    first, later = np.split(tasks.max_steps, [config.rollout.num_slots])
+    assert first.min() < later.mean()
+    assert low <= later.min() <= later.max() <= high
+    assert len(tasks.pair) * (low + high) / 2 > 4000 * config.rollout.num_slots
+    untrained = benchmark_cases._endless_tasks(network.parts, "untrained", 1.0)
+    assert set(untrained.max_steps) == {high}
+    assert len(untrained.pair) > len(tasks.pair)
+
+
+def test_measures_whole_generations(few_simulations, monkeypatch):
+    lengths = np.array([20, 40, 60, 50])
+    monkeypatch.setattr(benchmark_cases, "random_lengths", lambda rng, count: lengths)
+    names = [
+        f"rollout/{NETWORK}/whole",
+        f"generation/{NETWORK}/whole",
+        f"generation/{NETWORK}/4x-pairs",
+    ]
+    rows, _, _ = measure(Case(NETWORK, "few-slots", tuple(names), TINY))
+    assert list(rows) == names
+    for row in rows.values():
+        check(row)
+        assert "slot_utilization" in row
+    rollout, generation, grown = rows.values()
+    # One run of the same episodes, which nothing but their lengths ends.
+    assert rollout["env_steps"] == generation["env_steps"] == lengths.sum()
+    assert rollout["seconds"] < generation["seconds"]
+    assert grown["num_pairs"] == 4 * TINY.pairs_unit
+    assert grown["env_steps"] == 2 * grown["num_pairs"] * benchmark_cases.CAPPED_STEPS
 
 
 def test_full_noise_is_compared_with_drawing_it():
     names = (NORMALS, "update/humanoid-mlp")
     # The network of NORMALS would take longer to compile.
-    rows = measure(Case("humanoid-mlp", "all", names, TINY, 0.01)).rows
+    rows = measure(Case("humanoid-mlp", "usual", names, TINY)).rows
     for row in rows.values():
         assert row["compilations"] == 0
         weights = row["normals_per_second"] / row["pairs_per_second"]
@@ -226,7 +316,7 @@ def test_writes_table_and_json(tmp_path, capsys):
 
 
 def test_a_process_that_fails_costs_its_rows_alone(monkeypatch, capsys):
-    broken = Case("no-such-preset", "1-core", (), TINY, 0.01)
+    broken = Case("no-such-preset", "1-core", (), TINY)
     found, failures = run([broken])
     assert found == []
     assert len(failures) == 1
@@ -253,6 +343,7 @@ def test_ctrl_c_ends_without_a_traceback(monkeypatch, capsys):
     [
         (["--only", "policy/hopper"], "--only: no row is called 'policy/hopper'"),
         (["--num-slots", "2"], "--num-slots must be at least 4, got 2."),
+        (["--num-groups", "0"], "--num-groups must be at least 1, got 0."),
         (["--num-pairs", "0"], "--num-pairs must be at least 2, got 0."),
         (["--update-pairs", "1"], "--update-pairs must be at least 2, got 1."),
         (["--seconds", "nan"], "--seconds must be positive and finite, got nan."),
