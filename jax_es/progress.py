@@ -204,13 +204,14 @@ class Progress:
         row.add_column(no_wrap=True)
         row.add_column(ratio=1)
         row.add_column(no_wrap=True, justify="right")
-        done = min(self._generation + self._fraction(), self._num_generations)
+        total = self._generation + self._generations_left()
+        done = min(self._generation + self._fraction(), total)
         count = f"generation {self._generation}/{self._num_generations}"
         if self._tasks[1]:
             count += f"  task {self._tasks[0]}/{self._tasks[1]}"
         row.add_row(
             count,
-            ProgressBar(total=max(self._num_generations, 1), completed=done),
+            ProgressBar(total=max(total, 1), completed=done),
             f"{_duration(self._time_left())} left",
         )
         return row

@@ -198,6 +198,21 @@ def test_time_left_knows_the_limit_on_steps():
     assert time_left(few) == "0:00:20"
 
 
+def test_the_bar_is_full_where_the_limit_on_steps_ends_the_run():
+    clock = Clock()
+    progress = Progress(
+        100,
+        console=Console(file=io.StringIO(), force_terminal=True),
+        clock=clock,
+        max_env_steps=1000,
+    )
+    for generation, steps in enumerate([250, 500, 1000]):
+        record = make_record(generation, env_steps=250, total_env_steps=steps)
+        run_generation(progress, clock, record, 10)
+        (bar,) = progress._bar().columns[1].cells
+        assert bar.completed / bar.total == [1 / 4, 2 / 4, 1][generation]
+
+
 # The live bar
 
 
