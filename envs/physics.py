@@ -6,7 +6,7 @@ are two regimes:
 
 - ``trained``: nothing but a limit ends an episode, drawn from 20 to 1000 steps, about
   what a half-trained population shows. Most steps are a fallen body's.
-- ``untrained``: an episode ends when the body falls, after about 22 steps.
+- ``untrained``: an episode ends when the body falls, after some twenty steps.
 
 What moves a body matters as much: one that a fresh network's small actions let fall
 and lie still, in many contacts, takes a quarter to a third more time than one that
@@ -160,21 +160,28 @@ class RegimeEnv:
             env.single_action_space.high,
         ).astype(np.float32)
         self._num_steps = 0
+        self._own_actions = False
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the environment has."""
         return getattr(self._env, name)
 
-    def enter(self, regime: Regime) -> None:
-        """Changes the regime; call it between episodes."""
+    def enter(self, regime: Regime, own_actions: bool = False) -> None:
+        """Changes the regime; call it between episodes.
+
+        Args:
+            regime: what ends an episode.
+            own_actions: apply the actions that are given after all.
+        """
+        self._own_actions = own_actions
         self._env.terminate_when_unhealthy = regime == "untrained"
 
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
         """Applies random actions instead of those given."""
-        del actions
-        random = self._actions[self._num_steps % _NUM_ACTIONS]
-        self._num_steps += 1
-        return self._env.step(random)
+        if not self._own_actions:
+            actions = self._actions[self._num_steps % _NUM_ACTIONS]
+            self._num_steps += 1
+        return self._env.step(actions)
 
 
 def vector_env_speed(kind: VectorEnvKind, num_envs: int, seconds: float) -> float:

@@ -3,9 +3,10 @@
 Every row is a number of environment steps/s, and its ratio to what physics alone
 reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trained``
 (nothing but a limit, drawn from 20 to 1000 steps, ends an episode) or ``untrained``
-(a body falls after about 22 steps). Networks are fresh ones; their actions are
+(a body falls after some twenty steps). Networks are fresh ones; their actions are
 computed, and the bodies moved by the random actions of ``physics``, so that both
-simulate the same. θ's own evaluation is left out.
+simulate the same (but for the condition ``own-actions``, which shows what that leaves
+out). θ's own evaluation is left out.
 
 - ``physics``: the limit, and Gymnasium's vector environments beside it.
 - ``policy``: inference alone.
@@ -16,8 +17,9 @@ simulate the same. θ's own evaluation is left out.
 Of the conditions, ``whole`` is a generation of four tasks a slot, from the first to the
 last, its tail included; ``full-length`` the same with a task a slot, each of 1000
 steps; ``1-device`` has one XLA device and physics on all cores. These compare with the
-regime ``trained``. ``1-core`` (slots divided by the cores) and ``1x-pairs`` to
-``16x-pairs`` (whole generations of episodes of five steps) belong to ``untrained``.
+regime ``trained``. ``own-actions``, ``1-core`` (slots divided by the cores, beside
+physics on all of them) and ``1x-pairs`` to ``16x-pairs`` (whole generations of episodes
+of five steps) belong to ``untrained``.
 Whole generations have fewer slots, see the table, but for ``--full``.
 """
 
@@ -82,10 +84,10 @@ class Arguments:
     num_slots: int | None = None
     """Slots of every row, instead of each network's own."""
     num_groups: int | None = None
-    """Slot groups of every row, instead of what training chooses: with two, policies
-    and physics overlap."""
+    """Slot groups of every row at most, instead of what training chooses: with two,
+    policies and physics overlap."""
     num_pairs: int | None = None
-    """Pairs of a whole generation, instead of each network's own."""
+    """Pairs of the rows 'whole', instead of two a slot (--full: at least 512)."""
     update_pairs: int | None = None
     """Pairs of every update, instead of each network's own."""
     seconds: float = 1.0

@@ -4,9 +4,10 @@
 devices and the peak of memory are its own. Whatever is timed has run once before, so
 that nothing is compiled under the clock.
 
-A generation here is what ``generation.run_generation`` does but for θ's own evaluation
-episodes: ten among the ten thousands of a real generation, they would be a large part
-of the small ones that are measured here.
+A whole generation here is what ``generation.run_generation`` does but for θ's own
+evaluation episodes: ten among the ten thousands of a real generation, they would be a
+large part of the small ones that are measured here. A slice is a part of a rollout, and
+its generation adds the time that the update of its pairs would take.
 """
 
 import contextlib
@@ -75,8 +76,9 @@ from jax_es.slots import SlotPrograms
 from jax_es.task_queue import Tasks
 from jax_es.types import PyTree, VectorEnv
 
-PHYSICS_ENVS_PER_CORE = 32
-"""Simulations side by side where physics alone is measured."""
+PHYSICS_ENVS_PER_CORE = 128
+"""Simulations side by side where physics alone is measured: as many as the most slots,
+for the fixed costs of a step weigh on physics too."""
 
 CAPPED_STEPS = 5
 """Length of the episodes of ever more pairs."""
@@ -235,10 +237,10 @@ class Network:
         self._updates: dict[int, Watch] = {}
         self._is_rollout_warm = False
 
-    def enter(self, regime: Regime) -> None:
+    def enter(self, regime: Regime, own_actions: bool = False) -> None:
         """Changes the regime; the rollout's programs are compiled and run."""
         for env in self._envs:
-            env.enter(regime)
+            env.enter(regime, own_actions)
         if not self._is_rollout_warm:
             # Two episodes of two steps in each slot: refills, and narrower widths.
             self.parts.rollout.run(
@@ -287,6 +289,7 @@ def measure_generations(
     rows: dict[str, Measured] = {}
     for condition in dict.fromkeys(parse(name).condition for name in names):
         same = [name for name in names if parse(name).condition == condition]
+        network.enter(regime, own_actions=condition == "own-actions")
         if _has_slice(same):
             assert update is not None
             rollout, generation = measure_slice(network, regime, work, update)
@@ -355,11 +358,12 @@ def measure_slice(
     """
     parts, state = network.parts, network.state
     slice_ = _Slice(SLICE_SECONDS * work.seconds)
+    tasks = _endless_tasks(parts, regime, SLICE_SECONDS * work.seconds)
     with watch() as watched:
         try:
             parts.rollout.run(
                 parts.es.ask(state.es),
-                _endless_tasks(parts, regime, SLICE_SECONDS * work.seconds),
+                tasks,
                 used_statistics(parts.config, state),
                 slice_,
             )
@@ -372,26 +376,33 @@ def measure_slice(
     seconds = {name: last.seconds[name] - first.seconds[name] for name in last.seconds}
     num_pairs = (last.num_done - first.num_done) / 2
     updated = update.times(num_pairs / work.update_pairs)
+    env_steps = last.env_steps - first.env_steps
     common = {
-        "num_slots": parts.num_slots,
-        "env_steps": last.env_steps - first.env_steps,
+        "slot_utilization": env_steps / (last.computed_steps - first.computed_steps),
+        **_setting(parts),
+        "env_steps": env_steps,
     }
     return _rows(common, seconds, watched, updated)
 
 
 def _endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
-    """Returns more tasks than a slice of some seconds can end."""
-    longest = EPISODE_LENGTHS[1]
-    steps_per_second = 4000  # of a slot; a hundred times what was ever seen
-    shortest_mean = MEAN_LENGTH if regime == "trained" else EPISODE_LENGTHS[0]
-    per_slot = 4 + math.ceil(seconds * steps_per_second / shortest_mean)
-    config = _with_pairs(parts.config, per_slot * parts.num_slots // 2)
+    """Returns more tasks than a slice of some seconds can end.
+
+    The first of each slot is met at some step of it, so that slots do not go in step.
+    """
+    longest, fall = EPISODE_LENGTHS[1], EPISODE_LENGTHS[0]
+    mean_length = MEAN_LENGTH if regime == "trained" else fall
+    steps = 50_000 * available_cores() * seconds  # physics makes a tenth of it
+    num_tasks = 4 * parts.num_slots + math.ceil(steps / mean_length)
+    config = _with_pairs(parts.config, -(-num_tasks // 2))
     tasks = population_tasks(config, 0, longest)
-    if regime == "untrained":
-        return tasks
     rng = np.random.default_rng(0)
-    lengths = random_lengths(rng, len(tasks.pair))
-    lengths[: parts.num_slots] = remaining_lengths(rng, parts.num_slots)
+    if regime == "trained":
+        lengths = random_lengths(rng, len(tasks.pair))
+        lengths[: parts.num_slots] = remaining_lengths(rng, parts.num_slots)
+    else:
+        lengths = np.full(len(tasks.pair), longest)
+        lengths[: parts.num_slots] = rng.integers(1, fall + 1, parts.num_slots)
     return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
@@ -412,11 +423,20 @@ def measure_generation(
         jax.block_until_ready(parts.es.tell(state.es, fitness(result.returns, config)))
     common = {
         "slot_utilization": result.slot_utilization,
-        "num_slots": parts.num_slots,
+        **_setting(parts),
         "num_pairs": config.es.num_pairs,
         "env_steps": result.env_steps,
     }
     return _rows(common, result.seconds, rolled, updated)
+
+
+def _setting(parts: Parts) -> Measured:
+    """Returns how many slots, groups and devices there really are."""
+    return {
+        "num_slots": parts.num_slots,
+        "num_groups": len(parts.envs),
+        "num_devices": parts.devices.count,
+    }
 
 
 def _rows(

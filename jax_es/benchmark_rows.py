@@ -35,7 +35,15 @@ PAIRS_FACTORS = {"1x-pairs": 1, "4x-pairs": 4, "16x-pairs": 16}
 _CONDITIONS = {
     "policy": ("",),
     "rollout": ("", "untrained", "whole", "full-length"),
-    "generation": ("", "untrained", "whole", "1-core", "1-device", *PAIRS_FACTORS),
+    "generation": (
+        "",
+        "untrained",
+        "own-actions",
+        "whole",
+        "1-core",
+        "1-device",
+        *PAIRS_FACTORS,
+    ),
     "update": ("",),
 }
 
@@ -133,6 +141,8 @@ def _is_default(row: Row) -> bool:
             return network not in ("humanoid-dt+low-rank", "humanoid-dt+cache")
         case Row("generation", network, "1-device"):
             return network == "humanoid-dt"
+        case Row("generation", network, "own-actions"):
+            return network == "humanoid-dt-fast"
         case Row(_, network, "whole" | "1-core"):
             return network == "humanoid-mlp-fast"
         case Row("generation", network, _):  # more and more pairs
@@ -234,7 +244,9 @@ def work_of(
         slots //= FEW_SLOTS_SHARE
     if setting == "1-core":  # as many on the one as on each of all
         slots = -(-slots // cores)
-    pairs = _FULL_PAIRS if full else TASKS_PER_SLOT * slots // 2
+    pairs = TASKS_PER_SLOT * slots // 2
+    if full:
+        pairs = max(pairs, _FULL_PAIRS)
     updated = _FULL_UPDATE if full else _SHORT_UPDATES.get(network, _FULL_UPDATE)
     return Work(slots, num_pairs or pairs, update_pairs or updated, seconds, num_groups)
 

@@ -78,12 +78,14 @@ class RolloutProgress(NamedTuple):
         num_done: finished tasks.
         num_tasks: all tasks.
         env_steps: environment steps taken.
+        computed_steps: policy steps computed, idle slots included.
         seconds: wall-clock by activity, as in :class:`RolloutResult`.
     """
 
     num_done: int
     num_tasks: int
     env_steps: int
+    computed_steps: int
     seconds: dict[str, float]
 
 
@@ -210,7 +212,11 @@ class _Record:
     def progress(self) -> RolloutProgress:
         """Returns how far the call has come."""
         return RolloutProgress(
-            self.num_done, len(self.returns), self.env_steps, dict(self.seconds)
+            self.num_done,
+            len(self.returns),
+            self.env_steps,
+            self.computed_steps,
+            dict(self.seconds),
         )
 
     @contextlib.contextmanager

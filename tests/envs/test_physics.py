@@ -77,3 +77,7 @@ def test_a_regime_decides_on_endings_and_actions_are_random():
         assert (env._task.ctrl != 0).any(), "the given actions, not random ones"
         assert ended.all() == (regime == "untrained")
     assert regime_env.num_envs == 2
+    regime_env.enter("untrained", own_actions=True)
+    regime_env.reset(seed=0)
+    regime_env.step(still)
+    assert (env._task.ctrl == 0).all()

@@ -40,7 +40,7 @@ def test_rows_are_named_once_and_sorted_into_regimes():
         assert regimes[name] == "untrained"
     slices = [name for name in rows if parse(name).is_slice]
     conditions = {parse(name).condition for name in slices}
-    assert conditions == {"", "untrained", "1-core", "1-device"}
+    assert conditions == {"", "untrained", "own-actions", "1-core", "1-device"}
     assert {parse(name).kind for name in slices} == {"rollout", "generation"}
 
 
@@ -79,6 +79,8 @@ def test_whole_generations_have_four_tasks_a_slot():
         assert 2 * work.num_pairs == 2 * work.pairs_unit == 4 * work.num_slots
     full = work_of("humanoid-dt", "few-slots", full=True)
     assert (full.num_slots, full.num_pairs) == (128, 512)
+    many = work_of("humanoid-dt", "few-slots", full=True, cores=16)
+    assert 2 * many.num_pairs == 4 * many.num_slots
     assert work_of("humanoid-dt", "few-slots", num_pairs=3).num_pairs == 3
     assert work_of("humanoid-dt", "few-slots", num_slots=6).num_slots == 6
 
@@ -142,6 +144,7 @@ def test_measures_slices_at_steady_state(few_simulations):
     policy, rollout, generation, *_, update = rows.values()
     assert policy["num_slots"] == rollout["num_slots"] == TINY.num_slots
     # No slot is ever idle in a slice.
+    assert rollout["slot_utilization"] == 1
     assert rollout["env_steps"] == generation["env_steps"]
     assert rollout["env_steps"] % TINY.num_slots == 0
     assert rollout["seconds"] <= generation["seconds"]
@@ -161,6 +164,7 @@ def test_slices_use_the_devices_and_groups_they_are_told(few_simulations, settin
     work = TINY._replace(num_groups=2)
     network = benchmark_cases.Network(Case(NETWORK, setting, (), work))
     assert len(network.parts.envs) == 2
+    assert benchmark_cases._setting(network.parts)["num_groups"] == 2
     assert network.parts.devices.count == (1 if setting == "1-device" else 4)
 
 
@@ -169,7 +173,7 @@ def test_a_slice_begins_after_its_warm_up_and_ends_the_run():
     watched = benchmark_cases._Slice(20.0, lambda: next(clock))
     with pytest.raises(benchmark_cases._Slice.Over):
         for step in range(1, 1000):
-            watched(RolloutProgress(step, 1000, 8 * step, {}))
+            watched(RolloutProgress(step, 1000, 8 * step, 8 * step, {}))
     assert watched.first.env_steps == 8 * WARM_UP_STEPS
     # Three calls of seven seconds are the first to last twenty.
     assert watched.last.env_steps == 8 * (WARM_UP_STEPS + 3)
@@ -184,9 +188,11 @@ def test_episodes_of_a_slice_are_met_at_any_of_their_steps():
     first, later = np.split(tasks.max_steps, [config.rollout.num_slots])
     assert first.min() < later.mean()
     assert low <= later.min() <= later.max() <= high
-    assert len(tasks.pair) * (low + high) / 2 > 4000 * config.rollout.num_slots
+    assert later.sum() > 50_000
     untrained = benchmark_cases._endless_tasks(network.parts, "untrained", 1.0)
-    assert set(untrained.max_steps) == {high}
+    first, later = np.split(untrained.max_steps, [config.rollout.num_slots])
+    assert first.max() <= low
+    assert set(later) == {high}
     assert len(untrained.pair) > len(tasks.pair)
 
 

@@ -180,6 +180,7 @@ def test_the_humanoid_presets_are_the_papers(name, num_pairs):
             {
                 "es.perturbation": ("full", "low-rank"),
                 "policy.attention": ("window", "cache"),
+                "rollout.num_slots": (128, 256),
             },
         ),
     ],

@@ -447,6 +447,7 @@ def test_progress_is_reported_every_step_and_may_end_the_run():
     last = reports[-1]
     assert last.num_done == last.num_tasks == len(tasks.pair)
     assert last.env_steps == result.env_steps
+    assert last.computed_steps == result.computed_steps
     assert last.seconds == result.seconds
     assert len(reports) >= result.env_steps / 6
 
