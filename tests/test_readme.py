@@ -117,6 +117,19 @@ def test_the_speeds_are_those_of_the_committed_benchmark():
         assert f"| {name} | {slots} | {' | '.join(cells)} |" in README
 
 
+def test_the_speeds_of_whole_generations_are_those_of_the_committed_benchmark():
+    report = json.loads((ROOT / "results" / "benchmark_whole.json").read_text())
+    rows = [row for row in report["rows"] if row["name"].endswith("/whole")]
+    assert len(rows) == 2
+    for row in rows:
+        network = row["name"].split("/")[1]
+        speed = f"{row['steps_per_second']:,.0f} ({row['ratio_to_physics']:.2f})"
+        assert f"`{network}` makes {speed}" in " ".join(README.split()).replace(
+            "and `humanoid-dt-fast` ", "and `humanoid-dt-fast` makes "
+        )
+        assert f"{row['slot_utilization']:.0%}".replace("%", " %") in README
+
+
 def test_a_low_rank_member_is_as_small_as_said():
     config = PRESETS["humanoid-dt-fast"]
     space = gymnasium.spaces.Box(-1, 1, (348,))
