@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 
+from envs.atari_env import AtariVectorEnv, is_atari
 from envs.base import EpisodeVectorEnv
 from envs.gymnasium_env import GymnasiumVectorEnv
 from envs.mujoco_env import MujocoVectorEnv
@@ -16,14 +17,16 @@ def make(
     """Builds ``num_envs`` copies of an environment, on its fastest engine.
 
     Args:
-        env_id: an id of ``MujocoVectorEnv.supported``, or any other that Gymnasium
-            knows, or ``"module:id"`` to import the module that registers it.
+        env_id: an id of ``MujocoVectorEnv.supported``, an Atari game's (``ALE/…``), or
+            any other that Gymnasium knows, or ``"module:id"`` to import the module that
+            registers it.
         num_envs: how many environments.
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
-        **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv` or
+        **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv`,
+            :class:`envs.atari_env.AtariVectorEnv` or
             :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
-            common to both.
+            common to all.
 
     Returns:
         A vector environment without autoreset, see
@@ -42,13 +45,10 @@ def make(
     match env_id:
         case str() if env_id in MujocoVectorEnv.supported:
             return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
+        case str() if is_atari(env_id):
+            return AtariVectorEnv(env_id, num_envs, num_threads, **options)
         case str() if env_id in gymnasium.registry or ":" in env_id:
             return _make_registered(env_id, num_envs, num_threads, options)
-        case str() if env_id.startswith("ALE/"):
-            raise ValueError(
-                f"env_id: {env_id} is an Atari game, whose observations (images) no "
-                "policy here takes yet; choose an environment with observation vectors"
-            )
         case _:
             raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
 

@@ -180,7 +180,8 @@ def measure_policy(network: "Network", seconds: float) -> Measured:
     normalizer = mean_and_std(state.observation_statistics)
     num_devices, shape = parts.devices.count, normalizer[0].shape
     width = parts.num_slots // num_devices
-    programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, shape)
+    spec = jax.ShapeDtypeStruct(shape, np.float32)
+    programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, spec)
     shared = parts.devices.share((parts.es.ask(state.es), normalizer))
     slots, carry = programs.empty(shared, width)
     lead = num_devices, width

@@ -106,22 +106,37 @@ class EnvConfig:
     """The environment."""
 
     id: str = "Humanoid-v5"
-    """Gymnasium id. MuJoCo's tasks run on mujoco.batch, others on Gymnasium's own
-    vector environments."""
+    """Gymnasium id. MuJoCo's tasks run on mujoco.batch, Atari's (ALE/...) on ale-py's
+    threads, others on Gymnasium's own vector environments."""
+    game: str | None = None
+    """An Atari game of ale-py's in any spelling (hero, MsPacman), instead of id."""
     max_episode_steps: int | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
     """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
+    sticky_actions: float = 0.0
+    """Atari: probability that the last action is repeated instead (0.25 in Machado et
+    al. 2018)."""
+    reward_clipping: bool = False
+    """Atari: pay the sign of the score's change only."""
+    noop_max: int = 0
+    """Atari: an episode begins with 1 to this many actions that do nothing."""
+    terminate_on_life_loss: bool = False
+    """Atari: end the episode with the first life instead of the last."""
+    full_action_space: bool = False
+    """Atari: all 18 actions instead of those that the game reads."""
 
     @property
-    def gymnasium_options(self) -> dict[str, Any]:
-        """What ``gymnasium.make`` needs, besides the id, to make the same task.
+    def options(self) -> dict[str, Any]:
+        """What makes the same task, besides the id.
 
         An option at its default goes unsaid: most environments do not know it.
         """
         options: dict[str, Any] = {"max_episode_steps": self.max_episode_steps}
-        if not self.terminate_when_unhealthy:
-            options["terminate_when_unhealthy"] = False
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("id", "game") and value != field.default:
+                options[field.name] = value
         return options
 
     def __post_init__(self) -> None:
@@ -130,6 +145,15 @@ class EnvConfig:
             self.max_episode_steps is None or 1 <= self.max_episode_steps < 2**31,
             "env.max_episode_steps must be in [1, 2^31), got "
             f"{self.max_episode_steps}.",
+        )
+        require(
+            0 <= self.sticky_actions < 1,
+            f"env.sticky_actions must be in [0, 1), got {self.sticky_actions}; "
+            "0.25 is usual.",
+        )
+        require(
+            self.noop_max >= 0,
+            f"env.noop_max must be at least 0, got {self.noop_max}.",
         )
 
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 import models
+from envs.atari_env import env_id_of, is_atari, make_single_atari_env
 from envs.make import make as make_vector_env
 from jax_es.config import (
     ConfigError,
@@ -31,6 +32,7 @@ POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
     "mlp": models.MLPConfig,
     "lstm": models.LSTMConfig,
+    "image-decision-transformer": models.ImageDecisionTransformerConfig,
 }
 
 
@@ -97,15 +99,40 @@ def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> Vecto
             config.id,
             num_envs,
             num_threads=num_threads or available_cores(),
-            **config.gymnasium_options,
+            **config.options,
         )
     except TypeError as error:
-        if "terminate_when_unhealthy" not in str(error):
+        unknown = [name for name in config.options if f"'{name}'" in str(error)]
+        if not unknown:
             raise
         raise ConfigError(
-            f"env.terminate_when_unhealthy: {config.id} has no such option; leave it "
-            "True or choose another env.id."
+            f"env.{unknown[0]}: {config.id} has no such option; leave it out or "
+            "choose another env.id."
         ) from error
+
+
+def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
+    """Builds one environment of Gymnasium's own that is the same task.
+
+    Args:
+        config: which environment.
+        render_mode: as Gymnasium's.
+    """
+    if is_atari(config.id):
+        return make_single_atari_env(config.id, render_mode, **config.options)
+    return gymnasium.make(config.id, render_mode=render_mode, **config.options)
+
+
+def with_game(config: TrainConfig) -> TrainConfig:
+    """Returns the configuration with a game's name replaced by the game's id.
+
+    Raises:
+        ValueError: nobody knows the game.
+    """
+    if config.env.game is None:
+        return config
+    env = dataclasses.replace(config.env, id=env_id_of(config.env.game), game=None)
+    return dataclasses.replace(config, env=env)
 
 
 def make_policy(
@@ -118,17 +145,24 @@ def make_policy(
     Raises:
         ConfigError: if the policy cannot take the spaces.
     """
+    takes_images = isinstance(config, models.IMAGE_POLICIES)
+    takes = "images" if takes_images else "observation vectors"
     if not (
         isinstance(observation_space, gymnasium.spaces.Box)
-        and len(observation_space.shape) == 1
+        and len(observation_space.shape) == (3 if takes_images else 1)
     ):
+        kinds = [
+            name
+            for name, kind in POLICY_KINDS.items()
+            if issubclass(kind, models.IMAGE_POLICIES) != takes_images
+        ]
         raise ConfigError(
-            f"policy {policy_kind(config)} takes observation vectors, got "
-            f"{observation_space}; choose another env.id or flatten the observation "
-            "with a gymnasium wrapper registered under an id of its own."
+            f"policy {policy_kind(config)} takes {takes}, got {observation_space}; "
+            f"choose --policy {' or '.join(kinds)}, another env.id, or change the "
+            "observation with a gymnasium wrapper registered under an id of its own."
         )
     return models.make_policy(
-        config, observation_space.shape[0], action_spec(action_space)
+        config, observation_space.shape, action_spec(action_space)
     )
 
 

@@ -109,7 +109,7 @@ def initial_state(parts: Parts) -> TrainState:
     state = TrainState(
         es=parts.es.init(noise_key, jax.jit(parts.policy.init)(init_key)),
         observation_statistics=initial_statistics(
-            parts.env.single_observation_space.shape[0]
+            math.prod(parts.env.single_observation_space.shape)
         ),
         step_cap=parts.env.max_episode_steps,
         total_env_steps=0,

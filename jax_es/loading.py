@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.experiment import TrainConfig, make_env, make_policy
-from jax_es.normalization import ObservationStatistics, mean_and_std
+from jax_es.normalization import ObservationStatistics, mean_and_std, scaled
 from jax_es.run_directory import find_run
 from jax_es.types import Policy, PyTree
 
@@ -85,17 +85,27 @@ class LoadedPolicy:
         generation: the updates it has had.
     """
 
-    def __init__(self, policy: Policy, trained: TrainedMean, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        trained: TrainedMean,
+        observation_shape: tuple[int, ...],
+        seed: int = 0,
+    ) -> None:
         """Prepares a policy; see :func:`load_policy`."""
         self.env_id = trained.config.env.id
-        self.env_options = trained.config.env.gymnasium_options
+        self.env_options = trained.config.env.options
         self.generation = trained.generation
         self._policy = policy
+        self._observation_shape = observation_shape
         self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
         self._normalizer = (
             (0.0, 1.0)
             if trained.statistics is None
-            else mean_and_std(trained.statistics)
+            else tuple(
+                part.reshape(observation_shape)
+                for part in mean_and_std(trained.statistics)
+            )
         )
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
         # The implementation is pinned, so that sampled actions repeat.
@@ -113,8 +123,9 @@ class LoadedPolicy:
         """Acts.
 
         Args:
-            observation: ``[B, O]``, or ``[O]`` for a single environment; as the
-                environment gives it, not normalised.
+            observation: ``[B, O]``, or ``[O]`` for a single environment (images:
+                ``[B, C, H, W]`` or ``[C, H, W]``); as the environment gives it, not
+                normalised.
             reward: ``[B]`` or one number, received for the previous action. Policies
                 that are told a return to reach need it; others ignore it.
             first: ``[B]`` or one bool, where an episode begins. After :meth:`reset`
@@ -126,8 +137,11 @@ class LoadedPolicy:
         Raises:
             ValueError: if ``B`` changes without a :meth:`reset`.
         """
-        observation = np.asarray(observation, np.float32)
-        batch = np.atleast_2d(observation)
+        observation = np.asarray(observation)
+        if observation.dtype != np.uint8:
+            observation = observation.astype(np.float32)
+        is_single = observation.shape == self._observation_shape
+        batch = observation[None] if is_single else observation
         if self._carry is None:
             self._begin(len(batch))
             first = True
@@ -146,7 +160,7 @@ class LoadedPolicy:
             jax.random.split(step_key, self._num_envs),
         )
         action = np.asarray(action)
-        return action if observation.ndim == batch.ndim else action[0]
+        return action[0] if is_single else action
 
     def _begin(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -157,7 +171,7 @@ class LoadedPolicy:
 
     def _act_once(self, variables, carry, observation, reward, first, key):
         mean, std = self._normalizer
-        observation = (observation - mean) / std
+        observation = (scaled(observation) - mean) / std
         return self._policy.apply(variables, carry, observation, reward, first, key)
 
 
@@ -178,7 +192,7 @@ def load_policy(
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
     check_fits(trained, policy)
-    return LoadedPolicy(policy, trained, seed)
+    return LoadedPolicy(policy, trained, observation_space.shape or (), seed)
 
 
 def check_fits(trained: TrainedMean, policy: Policy) -> None:

@@ -8,9 +8,12 @@ The sums are kept in float64 NumPy arrays: float32 loses the mean's last digits 
 some 10⁷ observations, and integer frames would overflow.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+PIXEL_RANGE = 255.0
+"""Brightest value of a pixel: policies see bytes divided by it, in [0, 1]."""
 
 STD_FLOOR = 0.1
 """Lower bound of std: an entry that never changes must not be blown up."""
@@ -30,6 +33,13 @@ class ObservationStatistics(NamedTuple):
     sum_of_squares: np.ndarray
 
 
+def scaled(observation: Any) -> Any:
+    """Divides bytes by :data:`PIXEL_RANGE`; leaves real numbers alone."""
+    if observation.dtype == np.uint8:
+        return observation.astype(np.float32) / np.float32(PIXEL_RANGE)
+    return observation
+
+
 def initial_statistics(observation_size: int) -> ObservationStatistics:
     """Returns the statistics of no observation."""
     return ObservationStatistics(
@@ -40,12 +50,14 @@ def initial_statistics(observation_size: int) -> ObservationStatistics:
 def observe(
     statistics: ObservationStatistics, observations: np.ndarray
 ) -> ObservationStatistics:
-    """Adds a batch of observations ``[B, O]``.
+    """Adds a batch of observations ``[B, …]``, flattened to ``[B, O]``.
 
-    Rows that hold NaN or ±∞ are left out: one broken episode would otherwise blind
-    every later policy of the run.
+    Bytes are scaled first, as policies see them, and summed in float64, where no
+    number of frames overflows. Rows that hold NaN or ±∞ are left out: one broken
+    episode would otherwise blind every later policy of the run.
     """
-    observations = np.asarray(observations, np.float64)
+    observations = np.asarray(scaled(np.asarray(observations)), np.float64)
+    observations = observations.reshape(len(observations), -1)
     observations = observations[np.isfinite(observations).all(axis=1)]
     return ObservationStatistics(
         statistics.count + len(observations),

@@ -15,7 +15,13 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
-from models import AnyPolicyConfig, DecisionTransformerConfig, LSTMConfig, MLPConfig
+from models import (
+    AnyPolicyConfig,
+    DecisionTransformerConfig,
+    ImageDecisionTransformerConfig,
+    LSTMConfig,
+    MLPConfig,
+)
 
 DEFAULT_PRESET = "quickstart"
 
@@ -88,6 +94,13 @@ def _fast(config: TrainConfig) -> TrainConfig:
     return replace(config, policy=policy, es=es, rollout=_MANY_SLOTS)
 
 
+_HERO_DT = TrainConfig(
+    env=EnvConfig("ALE/Hero-v5"),
+    policy=ImageDecisionTransformerConfig(),
+    es=ESConfig(num_pairs=40_000),
+    num_generations=60,
+)
+
 PRESETS: dict[str, TrainConfig] = {
     "quickstart": _QUICKSTART,
     "humanoid-mlp": _HUMANOID_MLP,
@@ -95,6 +108,8 @@ PRESETS: dict[str, TrainConfig] = {
     "humanoid-dt": _HUMANOID_DT,
     "humanoid-dt-fast": _fast(_HUMANOID_DT),
     "humanoid-dt-half": replace(_HUMANOID_DT, es=ESConfig(num_pairs=10_000)),
+    "hero-dt": _HERO_DT,
+    "hero-dt-fast": _fast(_HERO_DT),
     "humanoid-standup": _task("HumanoidStandup-v5", 150_000.0, reward_scale=1e-5),
     "ant": _task("Ant-v5", 3000.0),
     "half-cheetah": _task("HalfCheetah-v5", 3000.0),

@@ -125,7 +125,7 @@ class Rollout:
             noise,
             devices,
             num_envs // devices.count,
-            envs[0].single_observation_space.shape,
+            self._observation(),
         )
         self._is_compiled = False
 
@@ -171,15 +171,21 @@ class Rollout:
             on_step(record.progress())
         return record.result()
 
+    def _observation(self) -> jax.ShapeDtypeStruct:
+        """Returns shape and dtype of one environment's observation."""
+        space = self._envs[0].single_observation_space
+        return jax.ShapeDtypeStruct(space.shape, space.dtype)
+
     def _share(
         self, population: Population, statistics: ObservationStatistics | None
     ) -> Shared:
         """Places what all slots read on every device."""
+        shape = self._envs[0].single_observation_space.shape
         if statistics is None:
-            size = self._envs[0].single_observation_space.shape
-            normalizer = np.zeros(size, np.float32), np.ones(size, np.float32)
+            normalizer = np.zeros(shape, np.float32), np.ones(shape, np.float32)
         else:
-            normalizer = mean_and_std(statistics)
+            mean, std = mean_and_std(statistics)
+            normalizer = mean.reshape(shape), std.reshape(shape)
         return self._devices.share((population, normalizer))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from jax_es.devices import Devices
 from jax_es.noise import Noise, member_key
+from jax_es.normalization import scaled
 from jax_es.openai_es import Population
 from jax_es.task_queue import IDLE
 from jax_es.types import Policy, PyTree, Variables
@@ -79,7 +80,7 @@ class SlotPrograms:
         noise: the noise family of the population.
         devices: where to compute.
         width: slots on each device when all are in use.
-        observation_shape: of one environment.
+        observation: shape and dtype of one environment's.
     """
 
     def __init__(
@@ -88,12 +89,15 @@ class SlotPrograms:
         noise: Noise,
         devices: Devices,
         width: int,
-        observation_shape: tuple[int, ...],
+        observation: jax.ShapeDtypeStruct,
     ) -> None:
         self._policy = policy
         self._noise = noise
         self._devices = devices
-        self._observation_shape = observation_shape
+        self._observation_shape = observation.shape
+        # Frames stay bytes up to the devices; everything else is float32 there.
+        is_image = observation.dtype == np.uint8
+        self._observation_dtype = np.uint8 if is_image else np.float32
         self.widths = sorted({-(-width // by) for by in (1, 2, 4, 8)}, reverse=True)
         self._act = devices.map(
             self._act_on_device,
@@ -141,14 +145,15 @@ class SlotPrograms:
             shared: what all slots read.
             slots: ``[D, width, …]``.
             carry: ``[D, width, …]``.
-            observation: ``[D, width, O]``, not normalised.
+            observation: ``[D, width, O]`` or ``[D, width, C, H, W]``, as the
+                environment gives it.
             reward: ``[D, width]`` float32, of the previous step.
             timestep: ``[D, width]`` int32, 0 at an episode's first step.
 
         Returns:
             The next carry, and actions ``[D, width, …]``.
         """
-        observation = observation.astype(np.float32, copy=False)
+        observation = observation.astype(self._observation_dtype, copy=False)
         inputs = self._devices.put((observation, reward, timestep))
         return self._act(*shared, slots, carry, *inputs)
 
@@ -169,7 +174,7 @@ class SlotPrograms:
                 shared,
                 slots,
                 carry,
-                np.zeros((*lead, *self._observation_shape), np.float32),
+                np.zeros((*lead, *self._observation_shape), self._observation_dtype),
                 np.zeros(lead, np.float32),
                 np.zeros(lead, np.int32),
             )
@@ -199,7 +204,7 @@ class SlotPrograms:
             carry, action = self._policy.apply(
                 {**shared, **_shaped(member, member_shapes)},
                 _shaped(carry, carry_shapes),
-                (observation - mean) / std,
+                (scaled(observation) - mean) / std,
                 reward,
                 timestep == 0,
                 jax.random.fold_in(_key(seed), timestep),

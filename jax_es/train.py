@@ -35,6 +35,7 @@ from jax_es.experiment import (
     POLICY_KINDS,
     TrainConfig,
     policy_kind,
+    with_game,
     with_num_devices,
 )
 from jax_es.generation import Parts, TrainState, build
@@ -147,7 +148,7 @@ def parse(argv: list[str]) -> Request:
         description=DESCRIPTION,
         config=(tyro.conf.AvoidSubcommands,),
     )
-    config = arguments.config
+    config = with_game(arguments.config)
     require(
         arguments.name is None or _is_folder_name(arguments.name),
         f"--name must be the name of a folder in --runs-dir, got {arguments.name!r}; "

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.experiment import make_single_env
 from jax_es.loading import LoadedPolicy
 
 FORMATS = (".mp4", ".gif")
@@ -35,9 +36,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
-        episode = gymnasium.make(
-            env.id, render_mode="rgb_array", **env.gymnasium_options
-        )
+        episode = make_single_env(env, "rgb_array")
     except Exception as error:
         raise ConfigError(_cannot_render(env.id, error)) from error
     total, done = 0.0, False

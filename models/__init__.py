@@ -5,12 +5,23 @@ from models.decision_transformer import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
 )
+from models.image_decision_transformer import (
+    ImageDecisionTransformer,
+    ImageDecisionTransformerConfig,
+    ImageDecisionTransformerPolicy,
+)
 from models.lstm import LSTM, LSTMConfig, LSTMPolicy
-from models.make import AnyPolicy, AnyPolicyConfig, make_policy
+from models.make import (
+    IMAGE_POLICIES,
+    AnyPolicy,
+    AnyPolicyConfig,
+    make_policy,
+)
 from models.mlp import MLP, MLPConfig, MLPPolicy
 from models.policy import ActionSpec, BoxActions, DiscreteActions, PolicyConfig
 
 __all__ = [
+    "IMAGE_POLICIES",
     "LSTM",
     "MLP",
     "ActionSpec",
@@ -21,6 +32,9 @@ __all__ = [
     "DecisionTransformerConfig",
     "DecisionTransformerPolicy",
     "DiscreteActions",
+    "ImageDecisionTransformer",
+    "ImageDecisionTransformerConfig",
+    "ImageDecisionTransformerPolicy",
     "LSTMConfig",
     "LSTMPolicy",
     "MLPConfig",

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models.context import (
     Cache,
@@ -115,7 +116,8 @@ class DecisionTransformer(nn.Module):
     """
 
     config: DecisionTransformerConfig
-    observation_size: int
+    observation_shape: Any
+    """``O`` (an image's network: ``(C, H, W)``)."""
     actions: ActionSpec
 
     def setup(self):
@@ -126,7 +128,7 @@ class DecisionTransformer(nn.Module):
         )
         self.embed_timestep = from_table(config.max_timestep)
         self.embed_return = fan_in_dense(1, width)
-        self.embed_state = fan_in_dense(self.observation_size, width)
+        self.embed_state = fan_in_dense(self.observation_shape, width)
         if isinstance(self.actions, BoxActions):
             self.embed_action = fan_in_dense(self.actions.num_outputs, width)
         else:
@@ -171,6 +173,7 @@ class DecisionTransformer(nn.Module):
         tokens = jnp.concatenate([given, chosen], axis=1)  # [T, 3, d]
         tokens = tokens.reshape(3 * num_steps, -1)  # [T, 3, d] → [3T, d]
         position = jnp.arange(3 * num_steps)
+        tokens = self.place(tokens, position, timesteps[-1])
         mask = banded_causal_mask(position, position, context_length)
         return self.decode(tokens, mask, slice(1, None, 3))
 
@@ -186,6 +189,19 @@ class DecisionTransformer(nn.Module):
     def embed_action_taken(self, actions: jax.Array, timesteps: jax.Array) -> jax.Array:
         """Embeds the network's own actions, ``[T, A]`` or ``[T]`` → ``[T, d]``."""
         return self.embed_norm(self.embed_action(actions) + self._embed_time(timesteps))
+
+    def place(
+        self, tokens: jax.Array, positions: jax.Array, timestep: jax.Array
+    ) -> jax.Array:
+        """Adds what depends on the window that tokens are read in: nothing, here.
+
+        Args:
+            tokens: ``[L, d]``, as embedded.
+            positions: ``[L]`` integers, where they are in the window, from 0.
+            timestep: ``[]`` int32, of the window's last step.
+        """
+        del positions, timestep
+        return tokens
 
     def decode(self, tokens: jax.Array, mask: jax.Array, states: slice) -> jax.Array:
         """Runs the blocks, and the head on the state tokens.
@@ -260,17 +276,18 @@ class DecisionTransformerPolicy:
     """A ``DecisionTransformer`` as a policy (the protocol of ``jax_es.types``)."""
 
     config: DecisionTransformerConfig
-    observation_size: int
+    observation_shape: Any
+    """``O`` (an image's network: ``(C, H, W)``)."""
     actions: ActionSpec
 
     def __post_init__(self):
         """Checks that the config fits the environment."""
-        check_sizes(self.config, self.observation_size, self.actions)
+        check_sizes(self.config, self.observation_shape, self.actions)
 
     @functools.cached_property
     def network(self) -> DecisionTransformer:
         """The Flax module."""
-        return DecisionTransformer(self.config, self.observation_size, self.actions)
+        return DecisionTransformer(self.config, self.observation_shape, self.actions)
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
@@ -278,7 +295,7 @@ class DecisionTransformerPolicy:
         return self.network.init(
             key,
             jnp.zeros(1),
-            jnp.zeros((1, self.observation_size)),
+            jnp.zeros((1, *np.atleast_1d(self.observation_shape))),
             jnp.zeros((1, self.actions.num_outputs)) if box else jnp.zeros(1, int),
             jnp.zeros(1, int),
         )["params"]
@@ -327,6 +344,9 @@ class DecisionTransformerPolicy:
     ) -> tuple[Window, jax.Array]:
         """Encodes the whole window; embeds its own action for the steps to come."""
         tokens, mask = window_tokens(window, given, timestep)
+        num_padding = 3 * jnp.maximum(window.tokens.shape[0] - timestep, 0)
+        positions = jnp.maximum(jnp.arange(len(tokens)) - num_padding, 0)
+        tokens = network.place(tokens, positions, timestep)
         outputs = network.decode(tokens, mask, slice(-1, None))[0]
         action = select_action(self.config, self.actions, outputs, key)
         chosen = network.embed_action_taken(action[None], timestep[None])

@@ -6,32 +6,61 @@ from models.decision_transformer import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
 )
+from models.image_decision_transformer import (
+    ImageDecisionTransformerConfig,
+    ImageDecisionTransformerPolicy,
+)
 from models.lstm import LSTMConfig, LSTMPolicy
 from models.mlp import MLPConfig, MLPPolicy
 from models.policy import ActionSpec
 
-AnyPolicy: TypeAlias = MLPPolicy | LSTMPolicy | DecisionTransformerPolicy
-AnyPolicyConfig: TypeAlias = MLPConfig | LSTMConfig | DecisionTransformerConfig
+AnyPolicy: TypeAlias = (
+    MLPPolicy | LSTMPolicy | DecisionTransformerPolicy | ImageDecisionTransformerPolicy
+)
+AnyPolicyConfig: TypeAlias = (
+    MLPConfig | LSTMConfig | DecisionTransformerConfig | ImageDecisionTransformerConfig
+)
+
+IMAGE_POLICIES = (ImageDecisionTransformerConfig,)
+"""The configs of policies that observe images; all others observe vectors."""
 
 
 def make_policy(
-    config: AnyPolicyConfig, observation_size: int, actions: ActionSpec
+    config: AnyPolicyConfig,
+    observation_shape: int | tuple[int, ...],
+    actions: ActionSpec,
 ) -> AnyPolicy:
     """Builds the policy that a config describes.
 
     Args:
         config: the network and how its outputs become actions.
-        observation_size: ``O``, the length of an observation vector.
+        observation_shape: ``O`` or ``(O,)`` for vectors, ``(C, H, W)`` for images.
         actions: the action space.
+
+    Raises:
+        ValueError: the policy takes vectors and these are images, or the reverse.
     """
+    is_int = isinstance(observation_shape, int)
+    shape = (observation_shape,) if is_int else tuple(observation_shape)
+    takes_images = isinstance(config, IMAGE_POLICIES)
+    if len(shape) != (3 if takes_images else 1):
+        takes = "images (C, H, W)" if takes_images else "vectors"
+        remedy = "one that takes vectors" if len(shape) == 1 else "one for images"
+        raise ValueError(
+            f"policy: {type(config).__name__} takes {takes}, and observations have the "
+            f"shape {shape}; choose {remedy}, or another env.id"
+        )
     match config:
         case MLPConfig():
-            return MLPPolicy(config, observation_size, actions)
+            return MLPPolicy(config, shape[0], actions)
         case LSTMConfig():
-            return LSTMPolicy(config, observation_size, actions)
+            return LSTMPolicy(config, shape[0], actions)
+        case ImageDecisionTransformerConfig():
+            return ImageDecisionTransformerPolicy(config, shape, actions)
         case DecisionTransformerConfig():
-            return DecisionTransformerPolicy(config, observation_size, actions)
+            return DecisionTransformerPolicy(config, shape[0], actions)
     raise ValueError(
         f"config must be the config of a policy, got {type(config).__name__}: "
-        "pass MLPConfig, LSTMConfig or DecisionTransformerConfig"
+        "pass MLPConfig, LSTMConfig, DecisionTransformerConfig or "
+        "ImageDecisionTransformerConfig"
     )

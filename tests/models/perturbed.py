@@ -74,8 +74,9 @@ def apply(policy, variables, carry, *inputs):
         seen.append(outputs)
         return select_action(config, actions, outputs, key)
 
+    module = sys.modules[type(policy).apply.__module__]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[type(policy).__module__], "select_action", select)
+        patch.setattr(module, "select_action", select)
         carry, action = policy.apply(variables, carry, *inputs)
     (outputs,) = seen
     return carry, (outputs, action)

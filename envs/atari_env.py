@@ -1,0 +1,320 @@
+"""Atari 2600 games on ale-py's own C++ threads.
+
+ale-py steps a batch of emulators side by side, frame skip, maximum over two frames,
+scaling and stacking included. Two of its habits matter here. A batch always steps
+whole; so the environments are dealt to small batches, and one whose episodes have all
+ended is left alone. And an unseeded reset is not quite a new game: what was played
+before shows in some pixels (measured on Hero, from the seventh frame on, in about every
+third episode). A seeded one reloads the ROM and is, for 95 ms of a core instead of 7;
+so every reset is seeded.
+
+Protocol: that of Mnih et al. 2015 as Lorenc & Neruda (arXiv 2501.13883) use it. Frames
+are those of ``gymnasium.wrappers.AtariPreprocessing`` and ``FrameStackObservation``
+with zero padding, to the bit.
+"""
+
+import difflib
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from envs.base import EpisodeVectorEnv, positive_int
+from envs.mujoco_env import available_cpus
+
+FRAME_SKIP = 4
+"""Emulator frames that an action lasts."""
+
+MAX_EPISODE_STEPS = 108_000 // FRAME_SKIP
+"""Agent steps after which an episode is truncated: half an hour of play."""
+
+OBSERVATION_SHAPE = 4, 84, 84
+"""Stacked frames, rows, columns."""
+
+_BATCH_SIZE = 8
+
+
+class AtariVectorEnv(EpisodeVectorEnv):
+    """``num_envs`` copies of a game; observations are stacked frames, uint8.
+
+    An observation is ``[4, 84, 84]``, the last four frames (grayscale, 0 to 255), the
+    latest last; frames before the start are black. An episode ends when the game is
+    over: all lives are lost. It needs ale-py, which brings the games.
+
+    Args:
+        game: its name in any spelling: ``hero``, ``Hero``, ``ALE/Hero-v5``.
+        num_envs: how many environments.
+        num_threads: batches that are stepped at the same time, at least, where there
+            are as many environments; by default the number of CPUs this process may
+            use.
+        max_episode_steps: the limit on an episode, in agent steps (four frames each).
+        sticky_actions: probability that the emulator repeats the last action instead;
+            0.25 in Machado et al. 2018.
+        reward_clipping: pay the sign of the score's change only.
+        noop_max: an episode begins with 1 to this many actions that do nothing; 0 for
+            none.
+        terminate_on_life_loss: end the episode with the first life.
+        full_action_space: all 18 actions instead of those that the game reads.
+
+    Raises:
+        ValueError: nobody knows the game, ale-py is not installed, or a number is out
+            of its range.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+        sticky_actions: float = 0.0,
+        reward_clipping: bool = False,
+        noop_max: int = 0,
+        terminate_on_life_loss: bool = False,
+        full_action_space: bool = False,
+    ) -> None:
+        """Loads the game into every emulator (0.1 s each)."""
+        rom = rom_name(game)
+        num_envs = positive_int("num_envs", num_envs)
+        if num_threads is None:
+            num_threads = available_cpus()
+        num_threads = positive_int("num_threads", num_threads)
+        if not 0 <= sticky_actions < 1:
+            raise ValueError(
+                f"sticky_actions: got {sticky_actions!r}, expected a probability in "
+                "[0, 1), such as 0.25"
+            )
+        if noop_max < 0:
+            raise ValueError(f"noop_max: got {noop_max!r}, expected at least 0")
+        if max_episode_steps is None:
+            max_episode_steps = MAX_EPISODE_STEPS
+
+        from ale_py.vector_env import AtariVectorEnv as ALEVectorEnv
+
+        size = min(_BATCH_SIZE, -(-num_envs // num_threads))
+        self._slices = [
+            slice(start, min(start + size, num_envs))
+            for start in range(0, num_envs, size)
+        ]
+        self._batches = [
+            ALEVectorEnv(
+                rom,
+                num_envs=part.stop - part.start,
+                num_threads=1,
+                max_num_frames_per_episode=_never_sooner_than(max_episode_steps),
+                repeat_action_probability=sticky_actions,
+                full_action_space=full_action_space,
+                frameskip=FRAME_SKIP,
+                stack_num=OBSERVATION_SHAPE[0],
+                img_height=OBSERVATION_SHAPE[1],
+                img_width=OBSERVATION_SHAPE[2],
+                noop_max=noop_max,
+                use_fire_reset=False,
+                reward_clipping=reward_clipping,
+                # What a life is worth, is decided here: ale-py would go on in the
+                # game that it has begun, and a return depend on the one before.
+                episodic_life=False,
+            )
+            for part in self._slices
+        ]
+        self._terminate_on_life_loss = terminate_on_life_loss
+        self._seeds = np.random.default_rng(0)
+        self._lives = np.zeros(num_envs, np.int32)
+        for batch in self._batches:
+            batch.reset()  # a partial reset needs a full one before it
+        first = self._batches[0]
+        super().__init__(
+            num_envs,
+            gymnasium.spaces.Box(0, 255, OBSERVATION_SHAPE, np.uint8),
+            first.single_action_space,
+            max_episode_steps,
+        )
+        self.game = rom
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Releases the emulators and their threads."""
+        del self._batches
+
+    def _start(
+        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        if options:
+            raise ValueError(
+                f"options: got {sorted(options)}, expected 'reset_mask' only"
+            )
+        drawn = self._seeds.integers(2**31, size=len(seeds))
+        seed = np.zeros(self.num_envs, np.int64)
+        # ale-py's seeds are 31 bits wide: negative ones mean none.
+        seed[mask] = [
+            int(new) if given is None else given % 2**31
+            for given, new in zip(seeds, drawn, strict=True)
+        ]
+        for batch, part in zip(self._batches, self._slices, strict=True):
+            chosen = mask[part]
+            if chosen.any():
+                observations, info = batch.reset(
+                    seed=seed[part][chosen], options={"reset_mask": chosen}
+                )
+                self._keep(part, chosen, observations, info)
+        return {}
+
+    def _advance(
+        self, actions: np.ndarray, live: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        # Ended environments of a batch that goes on do nothing, and are not looked at.
+        actions = np.where(live, actions, 0).astype(np.int32)
+        rewards = np.zeros(self.num_envs)
+        terminated = np.zeros(self.num_envs, bool)
+        truncated = np.zeros(self.num_envs, bool)
+        stepped = [
+            (batch, part)
+            for batch, part in zip(self._batches, self._slices, strict=True)
+            if live[part].any()
+        ]
+        for batch, part in stepped:
+            batch.send(actions[part])
+        lives_before = self._lives.copy()
+        for batch, part in stepped:
+            observations, paid, over, cut, info = batch.recv()
+            rewards[part], terminated[part], truncated[part] = paid, over, cut
+            self._keep(part, live[part], observations, info)
+        if self._terminate_on_life_loss:
+            terminated |= self._lives < lives_before
+        return rewards, terminated, truncated, {"lives": self._lives.copy()}
+
+    def _keep(
+        self,
+        part: slice,
+        chosen: np.ndarray,
+        observations: np.ndarray,
+        info: dict[str, np.ndarray],
+    ) -> None:
+        """Copies a batch's observations and lives where ``chosen``."""
+        np.copyto(
+            self._observations[part], observations, where=chosen[:, None, None, None]
+        )
+        np.copyto(self._lives[part], info["lives"], where=chosen)
+
+
+def make_single_atari_env(
+    game: str,
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+    sticky_actions: float = 0.0,
+    reward_clipping: bool = False,
+    noop_max: int = 0,
+    terminate_on_life_loss: bool = False,
+    full_action_space: bool = False,
+) -> gymnasium.Env:
+    """Builds one environment of Gymnasium's own with the same frames and rewards.
+
+    It can render, which :class:`AtariVectorEnv` cannot, and is slower. Where chance has
+    a part, the same seed leads to another episode than there.
+
+    Args:
+        game: its name in any spelling.
+        render_mode: as Gymnasium's.
+        max_episode_steps: this and the others as in :class:`AtariVectorEnv`.
+        sticky_actions: likewise.
+        reward_clipping: likewise.
+        noop_max: likewise.
+        terminate_on_life_loss: likewise.
+        full_action_space: likewise.
+
+    Raises:
+        ValueError: nobody knows the game, or ale-py or OpenCV is not installed.
+    """
+    env_id = env_id_of(game)
+    import ale_py
+    from gymnasium.wrappers import (
+        AtariPreprocessing,
+        FrameStackObservation,
+        TimeLimit,
+        TransformReward,
+    )
+
+    gymnasium.register_envs(ale_py)
+    limit = max_episode_steps or MAX_EPISODE_STEPS
+    env = gymnasium.make(
+        env_id,
+        render_mode=render_mode,
+        frameskip=1,
+        repeat_action_probability=sticky_actions,
+        full_action_space=full_action_space,
+        max_num_frames_per_episode=_never_sooner_than(limit),
+    )
+    try:
+        env = AtariPreprocessing(
+            env,
+            noop_max=noop_max,
+            frame_skip=FRAME_SKIP,
+            screen_size=OBSERVATION_SHAPE[1],
+            terminal_on_life_loss=terminate_on_life_loss,
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ValueError(
+            f"env.id: {env_id} needs OpenCV to be rendered: pip install -e '.[atari]'"
+        ) from error
+    env = FrameStackObservation(env, OBSERVATION_SHAPE[0], padding_type="zero")
+    if reward_clipping:
+        env = TransformReward(env, lambda reward: float(np.sign(float(reward))))
+    return TimeLimit(env, limit)
+
+
+def _never_sooner_than(max_episode_steps: int) -> int:
+    """Returns a limit in frames that the limit in steps comes before."""
+    return FRAME_SKIP * max_episode_steps + 1000
+
+
+def is_atari(env_id: str) -> bool:
+    """Returns whether an environment's id is that of a game."""
+    return env_id.startswith("ALE/")
+
+
+def env_id_of(game: str) -> str:
+    """Returns Gymnasium's id of a game in any spelling.
+
+    Raises:
+        ValueError: nobody knows the game, or ale-py is not installed.
+
+    Example:
+        >>> env_id_of("ms_pacman")
+        'ALE/MsPacman-v5'
+    """
+    words = rom_name(game).split("_")
+    return f"ALE/{''.join(word[:1].upper() + word[1:] for word in words)}-v5"
+
+
+def rom_name(game: str) -> str:
+    """Returns ale-py's name of a game in any spelling.
+
+    Raises:
+        ValueError: nobody knows the game, or ale-py is not installed.
+
+    Example:
+        >>> rom_name("ALE/MsPacman-v5")
+        'ms_pacman'
+    """
+    try:
+        import ale_py.roms
+    except ImportError as error:
+        raise ValueError(
+            f"env.game: {game!r} needs ale-py, which is not installed: "
+            "pip install -e '.[atari]'"
+        ) from error
+    known = {_spelling(rom): rom for rom in ale_py.roms.get_all_rom_ids()}
+    wanted = _spelling(re.sub(r"^ALE/|-v\d+$", "", game))
+    if wanted in known:
+        return known[wanted]
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.0)
+    names = ", ".join(known[spelling] for spelling in close)
+    raise ValueError(
+        f"env.game: ale-py has no game {game!r}; the closest of its {len(known)} are "
+        f"{names}"
+    )
+
+
+def _spelling(name: str) -> str:
+    """Returns a name without what spellings differ in."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,175 @@
+"""Decision Transformer on images: Atari frames encoded by convolutions.
+
+It is the network of Chen et al. 2021 (arXiv 2106.01345) for Atari, as Lorenc & Neruda
+(arXiv 2501.13883) evolve it. From the network on vectors it differs in its embeddings:
+the return-to-go, the encoded frames and the action each pass through tanh; there is no
+normalisation before the blocks; and a token's place is told in two ways,
+
+- ``window`` attention: a learned embedding of the token's position in the window, plus
+  one of the episode's current timestep, the same for all tokens of the window;
+- ``cache`` attention: a token is computed once, while windows move on, so there is no
+  position in a window. Its own step's timestep embedding tells its place instead.
+
+Frames are encoded once, when they are seen: both contexts hold encoded states.
+"""
+
+import dataclasses
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.decision_transformer import (
+    DecisionTransformer,
+    DecisionTransformerConfig,
+    DecisionTransformerPolicy,
+)
+from models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
+from models.policy import DiscreteActions, require
+from models.transformer import Block
+
+_normal = nn.initializers.normal(0.02)
+"""How minGPT, which the paper's network is made of, begins kernels and tables."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageDecisionTransformerConfig(DecisionTransformerConfig):
+    """A Decision Transformer on images (``image-decision-transformer``)."""
+
+    sample_actions: bool = True
+    """Draw actions from the logits' softmax instead of the largest one."""
+    context_length: int = 30
+    """What the transformer sees, in agent steps (three tokens each)."""
+    num_layers: int = 6
+    """Number of transformer blocks."""
+    num_heads: int = 8
+    """Attention heads per block; divides width."""
+    activation: str = "gelu"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Nonlinearity of the blocks' feed-forward part: gelu or relu."""
+    target_return: float = 8000.0
+    """The episode return asked for, in the game's points."""
+    max_timestep: int = 10_001
+    """Length of the timestep table, in agent steps; later ones share a row."""
+
+    def __post_init__(self):
+        """Checks the fields."""
+        super().__post_init__()
+        require(
+            self.context_length <= self.max_timestep,
+            "context_length",
+            self.context_length,
+            f"it must not exceed max_timestep={self.max_timestep}, the length of the "
+            "timestep table",
+        )
+
+
+class ImageEncoder(nn.Module):
+    """Three convolutions and a dense layer, ``[C, H, W]`` → ``[width]`` in (-1, 1).
+
+    Source: Mnih et al. 2015; here with tanh at the end.
+    """
+
+    image_shape: tuple[int, int, int]
+    width: int
+
+    def setup(self):
+        """Names the layers."""
+        channels = self.image_shape[0]
+        layers = []
+        for features, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            bound = 1.0 / math.sqrt(channels * kernel * kernel)
+            layers.append(
+                Conv(
+                    features,
+                    (kernel, kernel),
+                    stride,
+                    padding="VALID",
+                    kernel_init=symmetric_uniform(bound),
+                    bias_init=symmetric_uniform(bound),
+                )
+            )
+            channels = features
+        self.convolutions = layers
+        self.project = Dense(self.width, kernel_init=_normal)
+
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """Encodes one observation, or ``[..., C, H, W]``."""
+        x = jnp.moveaxis(image, -3, -1)  # Linen convolves with the channels last
+        for layer in self.convolutions:
+            x = nn.relu(layer(x))
+        return nn.tanh(self.project(x.reshape(*x.shape[:-3], -1)))
+
+
+class ImageDecisionTransformer(DecisionTransformer):
+    """The network; acts among choices only."""
+
+    def setup(self):
+        """Names the layers."""
+        config, width = self.config, self.config.width
+        from_table = functools.partial(Embed, features=width)
+        self.embed_timestep = from_table(
+            config.max_timestep, embedding_init=nn.initializers.zeros
+        )
+        if config.attention == "window":
+            # One row more than is ever read, as in the paper's network.
+            self.embed_position = from_table(
+                3 * config.context_length + 1, embedding_init=nn.initializers.zeros
+            )
+        self.embed_return = Dense(width, kernel_init=_normal)
+        self.encode_state = ImageEncoder(self.observation_shape, width)
+        self.embed_action = from_table(self.actions.num_outputs, embedding_init=_normal)
+        self.blocks = [
+            Block(width, config.num_heads, config.activation)
+            for _ in range(config.num_layers)
+        ]
+        self.final_norm = LayerNorm()
+        self.head = Dense(self.actions.num_outputs, use_bias=False, kernel_init=_normal)
+
+    def embed_return_and_state(
+        self, returns_to_go: jax.Array, observations: jax.Array, timesteps: jax.Array
+    ) -> jax.Array:
+        """Embeds what is given: ``[T]`` and ``[T, C, H, W]`` → ``[T, 2, d]``."""
+        returns = nn.tanh(self.embed_return(returns_to_go[:, None]))
+        tokens = jnp.stack([returns, self.encode_state(observations)], axis=1)
+        return self._tell_time(tokens, timesteps[:, None])
+
+    def embed_action_taken(self, actions: jax.Array, timesteps: jax.Array) -> jax.Array:
+        """Embeds the network's own actions, ``[T]`` → ``[T, d]``."""
+        return self._tell_time(nn.tanh(self.embed_action(actions)), timesteps)
+
+    def place(
+        self, tokens: jax.Array, positions: jax.Array, timestep: jax.Array
+    ) -> jax.Array:
+        """Adds where tokens ``[L, d]`` of a window are in it, and what time it is."""
+        if self.config.attention == "cache":
+            return tokens
+        now = self._embed_time(timestep[None])
+        return tokens + self.embed_position(positions) + now
+
+    def _tell_time(self, tokens: jax.Array, timesteps: jax.Array) -> jax.Array:
+        """Adds tokens' own timesteps, where no window will tell."""
+        if self.config.attention == "window":
+            return tokens
+        return tokens + self._embed_time(timesteps)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageDecisionTransformerPolicy(DecisionTransformerPolicy):
+    """An ``ImageDecisionTransformer`` as a policy of ``jax_es.types``."""
+
+    def __post_init__(self):
+        """Checks that the config fits the environment."""
+        if not isinstance(self.actions, DiscreteActions):
+            raise ValueError(
+                "policy image-decision-transformer chooses among discrete actions, "
+                "this environment's are real-valued: choose another env.id"
+            )
+
+    @functools.cached_property
+    def network(self) -> ImageDecisionTransformer:
+        """The Flax module."""
+        return ImageDecisionTransformer(
+            self.config, self.observation_shape, self.actions
+        )

@@ -1,0 +1,155 @@
+"""Atari on ale-py's threads: equal to Gymnasium's own, and a function of the task."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from envs.atari_env import (
+    MAX_EPISODE_STEPS,
+    OBSERVATION_SHAPE,
+    AtariVectorEnv,
+    env_id_of,
+    make_single_atari_env,
+    rom_name,
+)
+from envs.make import make
+
+
+def actions_of(env, num_steps, num_envs, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(env.single_action_space.n, size=(num_steps, num_envs))
+
+
+def mask_of(num_envs, *chosen):
+    mask = np.zeros(num_envs, bool)
+    mask[list(chosen)] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("game", "num_steps", "options"),
+    [
+        ("hero", 700, {}),
+        ("pong", 300, {}),
+        ("ms_pacman", 300, {"full_action_space": True}),
+        ("ms_pacman", 100, {"reward_clipping": True}),
+        ("breakout", 150, {"max_episode_steps": 40}),
+    ],
+)
+def test_equals_gymnasiums_own_environment(game, num_steps, options):
+    env = AtariVectorEnv(game, 2, 1, **options)
+    single = make_single_atari_env(game, **options)
+    observations, _ = env.reset(seed=0)
+    expected, _ = single.reset(seed=0)
+    num_episodes, num_rewards = 0, 0
+    for action in actions_of(env, num_steps, 2)[:, 1]:
+        np.testing.assert_array_equal(observations[1], expected)
+        observations, rewards, terminated, truncated, _ = env.step(
+            np.array([0, action])
+        )
+        expected, reward, *ends, _ = single.step(action)
+        assert rewards[1] == reward
+        assert [terminated[1], truncated[1]] == ends
+        num_rewards += reward != 0
+        if any(ends):
+            num_episodes += 1
+            observations, _ = env.reset(options={"reset_mask": mask_of(2, 1)})
+            expected, _ = single.reset(seed=1)
+    assert num_rewards or game == "breakout"
+    assert num_episodes or game in ("pong", "ms_pacman") or options
+    env.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"sticky_actions": 0.25}, {"noop_max": 30}])
+def test_an_episode_depends_on_its_seed_and_actions_alone(options):
+    num_envs, num_steps = 11, 60  # two batches, one of them smaller
+    env = AtariVectorEnv("hero", num_envs, 2, **options)
+    actions = actions_of(env, num_steps, num_envs)
+
+    def play(slot, seed, neighbours):
+        env.reset(seed=[seed if i == slot else neighbours + i for i in range(num_envs)])
+        total, frames = 0.0, []
+        for step in range(num_steps):
+            chosen = np.roll(actions[step], neighbours)
+            chosen[slot] = actions[step, 0]
+            observations, rewards, *_ = env.step(chosen)
+            total += rewards[slot]
+            frames.append(observations[slot, -1].copy())
+        return total, np.array(frames)
+
+    first, second = play(0, 5, 1), play(9, 5, 4)
+    assert first[0] == second[0]
+    np.testing.assert_array_equal(first[1], second[1])
+    other = play(0, 6, 1)
+    assert np.array_equal(first[1], other[1]) == (not options), "seeds change nothing"
+    env.close()
+
+
+def test_frames_are_bytes_and_a_new_episode_begins_in_the_dark():
+    env = make("ALE/Hero-v5", 3, num_threads=1)
+    assert isinstance(env, AtariVectorEnv)
+    assert env.max_episode_steps == MAX_EPISODE_STEPS == 27_000
+    assert env.single_observation_space.shape == OBSERVATION_SHAPE
+    assert env.single_action_space == gymnasium.spaces.Discrete(18)
+    observations, _ = env.reset(seed=0)
+    assert observations.dtype == np.uint8
+    assert (observations[:, :3] == 0).all()
+    assert observations[:, 3].any()
+    env.close()
+
+
+def test_only_living_environments_move():
+    env = AtariVectorEnv("pong", 9, 2, max_episode_steps=30)
+    env.reset(seed=0)
+    for action in actions_of(env, 30, 9):
+        env.step(action)
+    mask = mask_of(9, 2)
+    before = env.reset(options={"reset_mask": mask})[0].copy()
+    for action in actions_of(env, 5, 9):
+        observations, rewards, _, truncated, _ = env.step(action)
+    np.testing.assert_array_equal(truncated, ~mask)
+    np.testing.assert_array_equal(observations[~mask], before[~mask])
+    assert not np.array_equal(observations[2], before[2])
+    assert (rewards[~mask] == 0).all()
+    env.close()
+
+
+def test_a_lost_life_may_end_the_episode_and_the_next_one_is_whole():
+    env = AtariVectorEnv("breakout", 1, 1, terminate_on_life_loss=True)
+    lengths = []
+    start = env.reset(seed=0)[0].copy()
+    for action in actions_of(env, 300, 1):
+        _, _, terminated, _, info = env.step(action)
+        lengths = [*lengths[:-1], lengths[-1] + 1] if lengths else [1]
+        if terminated[0]:
+            assert info["lives"][0] == 4
+            observations, _ = env.reset()
+            np.testing.assert_array_equal(observations, start)
+            assert env._lives[0] == 5
+            lengths.append(0)
+    assert len(lengths) > 2
+    env.close()
+
+
+@pytest.mark.parametrize("spelling", ["MsPacman", "ms_pacman", "ALE/MsPacman-v5"])
+def test_games_have_many_spellings(spelling):
+    assert rom_name(spelling) == "ms_pacman"
+    assert env_id_of(spelling) == "ALE/MsPacman-v5"
+
+
+@pytest.mark.parametrize(
+    ("build", "complaint"),
+    [
+        (lambda: rom_name("heroo"), r"env.game: ale-py has no game 'heroo'; .* hero"),
+        (lambda: make("ALE/Heroo-v5", 1), r"no game 'ALE/Heroo-v5'; .* hero"),
+        (lambda: AtariVectorEnv("hero", 0), "num_envs: got 0"),
+        (
+            lambda: AtariVectorEnv("hero", 1, sticky_actions=1.5),
+            "sticky_actions: .*1.5",
+        ),
+        (lambda: AtariVectorEnv("hero", 1, noop_max=-1), "noop_max: got -1"),
+    ],
+)
+def test_bad_input_is_named(build, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        build()

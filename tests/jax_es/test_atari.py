@@ -1,0 +1,164 @@
+"""Images through the whole: rollouts, statistics, presets, names of games."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es import load_policy
+from jax_es.config import ConfigError, EnvConfig, RolloutConfig
+from jax_es.devices import Devices
+from jax_es.evaluate import main as evaluate
+from jax_es.experiment import TrainConfig, differences, make_policy, with_game
+from jax_es.generation import build, initial_state, population_tasks
+from jax_es.normalization import initial_statistics, mean_and_std, observe, scaled
+from jax_es.presets import preset
+from jax_es.train import main as train
+from models import ImageDecisionTransformerConfig, MLPConfig
+
+SMALL = ImageDecisionTransformerConfig(
+    width=8, num_heads=2, num_layers=1, context_length=3, max_timestep=50
+)
+
+
+def tiny(num_slots, num_devices, attention="cache", perturbation="low-rank"):
+    config = preset("hero-dt-fast")
+    return dataclasses.replace(
+        config,
+        env=EnvConfig("ALE/Breakout-v5", max_episode_steps=30),
+        policy=dataclasses.replace(SMALL, attention=attention),
+        es=dataclasses.replace(config.es, num_pairs=3, perturbation=perturbation),
+        rollout=RolloutConfig(
+            num_slots=num_slots, num_devices=num_devices, statistics_fraction=1.0
+        ),
+        evaluation=dataclasses.replace(config.evaluation, num_episodes=1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("attention", "perturbation"), [("cache", "low-rank"), ("window", "full")]
+)
+def test_returns_do_not_depend_on_the_schedule(attention, perturbation):
+    results = []
+    for num_slots, num_devices in ((2, 1), (4, 2)):
+        parts = build(tiny(num_slots, num_devices, attention, perturbation))
+        state = initial_state(parts)
+        population = parts.es.ask(state.es)
+        tasks = population_tasks(parts.config, 0, 30)
+        results.append(parts.rollout.run(population, tasks))
+        parts.close()
+    one, two = results
+    np.testing.assert_array_equal(one.returns, two.returns)
+    np.testing.assert_array_equal(one.lengths, two.lengths)
+    # Breakout pays seldom; the frames tell any two episodes apart.
+    for first, second in zip(one.observations, two.observations, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-12)
+    assert one.observations.count == one.env_steps == 6 * 30
+
+
+def test_frames_stay_bytes_on_the_way_to_the_devices(monkeypatch):
+    parts = build(tiny(2, 1))
+    placed = []
+    put = Devices.put
+    monkeypatch.setattr(
+        Devices, "put", lambda self, tree: (placed.append(tree), put(self, tree))[1]
+    )
+    state = initial_state(parts)
+    tasks = population_tasks(parts.config, 0, 3)
+    parts.rollout.run(parts.es.ask(state.es), tasks)
+    images = [
+        leaf for tree in placed for leaf in jax.tree.leaves(tree) if leaf.ndim == 5
+    ]
+    assert images
+    assert {image.dtype for image in images} == {np.dtype(np.uint8)}
+    parts.close()
+
+
+def test_statistics_of_bytes_are_those_of_what_policies_see():
+    """Also where squares of bytes, or their sum in 32 bits, would overflow."""
+    frames = np.random.default_rng(0).integers(0, 256, (9, 2, 3, 3), np.uint8)
+    seen = np.float64(np.float32(frames) / np.float32(255)).reshape(9, -1)
+    statistics = initial_statistics(18)
+    for _ in range(3):
+        statistics = observe(statistics, frames)
+    mean, std = mean_and_std(statistics)
+    np.testing.assert_allclose(mean, seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(std, seen.std(axis=0), rtol=1e-4)
+    assert scaled(frames).dtype == np.float32
+    vector = np.float32([300.0])
+    assert scaled(vector) is vector
+
+
+def test_a_fast_twin_differs_in_how_it_is_computed_only():
+    assert set(differences(preset("hero-dt"), preset("hero-dt-fast"))) == {
+        "es.perturbation",
+        "policy.attention",
+        "rollout.num_slots",
+    }
+
+
+def test_a_game_by_any_name():
+    config = with_game(TrainConfig(env=EnvConfig(game="ms_pacman", noop_max=3)))
+    assert config.env == EnvConfig("ALE/MsPacman-v5", noop_max=3)
+    assert with_game(config) is config
+    with pytest.raises(ValueError, match=r"env.game: ale-py has no game 'heroo'"):
+        with_game(TrainConfig(env=EnvConfig(game="heroo")))
+
+
+def test_policies_say_what_they_take():
+    parts = build(tiny(2, 1))
+    image, action = parts.env.single_observation_space, parts.env.single_action_space
+    with pytest.raises(
+        ConfigError, match=r"mlp takes observation vectors.*--policy im"
+    ):
+        make_policy(MLPConfig(), image, action)
+    parts.close()
+
+
+def test_trains_evaluates_and_reloads(tmp_path, capsys):
+    options = {
+        "--env.game": "breakout",
+        "--env.max-episode-steps": 12,
+        "--es.num-pairs": 2,
+        "--num-generations": 1,
+        "--evaluation.num-episodes": 1,
+        "--policy.width": 8,
+        "--policy.num-heads": 1,
+        "--policy.num-layers": 1,
+        "--policy.context-length": 2,
+        "--runs-dir": tmp_path,
+        "--name": "run",
+    }
+    argv = [str(part) for option in options.items() for part in option]
+    assert train(["hero-dt-fast", *argv]) == 0
+    video = tmp_path / "episode.mp4"
+    assert (
+        evaluate([str(tmp_path / "run"), "--episodes", "1", "--video", str(video)]) == 0
+    )
+    assert "ALE/Breakout-v5" in capsys.readouterr().out
+    assert video.stat().st_size > 1000
+    policy = load_policy(tmp_path / "run")
+    frames = np.zeros((4, 84, 84), np.uint8)
+    assert policy(frames).shape == ()
+    policy.reset()
+    assert policy(np.stack([frames, frames])).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--env.game", "heroo"], "env.game: ale-py has no game 'heroo'; the closest"),
+        (["--env.sticky-actions", "2"], "env.sticky_actions must be in [0, 1), got 2"),
+        (["--env.noop-max", "-1"], "env.noop_max must be at least 0, got -1"),
+        (["--policy", "mlp"], "policy mlp takes observation vectors"),
+        (["--env.id", "Hopper-v5"], "policy image-decision-transformer takes images"),
+        (["--policy.context-length", "20000"], "policy.context_length=20000"),
+    ],
+)
+def test_bad_input_is_one_line(options, complaint, tmp_path, capsys):
+    argv = ["hero-dt", *options, "--runs-dir", str(tmp_path), "--es.num-pairs", "2"]
+    assert train([*argv, "--rollout.num-slots", "2"]) == 2
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert "Traceback" not in err
