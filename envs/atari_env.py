@@ -15,6 +15,7 @@ with zero padding, to the bit.
 
 import difflib
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -118,6 +119,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
             )
             for part in self._slices
         ]
+        self._threads = ThreadPoolExecutor(num_threads)
         self._terminate_on_life_loss = terminate_on_life_loss
         self._seeds = np.random.default_rng(0)
         self._lives = np.zeros(num_envs, np.int32)
@@ -134,6 +136,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the emulators and their threads."""
+        self._threads.shutdown()
         del self._batches
 
     def _start(
@@ -150,13 +153,17 @@ class AtariVectorEnv(EpisodeVectorEnv):
             int(new) if given is None else given % 2**31
             for given, new in zip(seeds, drawn, strict=True)
         ]
-        for batch, part in zip(self._batches, self._slices, strict=True):
+
+        def reset(batch: Any, part: slice) -> None:
             chosen = mask[part]
             if chosen.any():
                 observations, info = batch.reset(
                     seed=seed[part][chosen], options={"reset_mask": chosen}
                 )
                 self._keep(part, chosen, observations, info)
+
+        # ale-py resets one after the other, without Python's lock.
+        list(self._threads.map(reset, self._batches, self._slices))
         return {}
 
     def _advance(

@@ -108,12 +108,12 @@ class EnvConfig:
     id: str = "Humanoid-v5"
     """Gymnasium id. MuJoCo's tasks run on mujoco.batch, Atari's (ALE/...) on ale-py's
     threads, others on Gymnasium's own vector environments."""
-    game: str | None = None
-    """An Atari game of ale-py's in any spelling (hero, MsPacman), instead of id."""
     max_episode_steps: int | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
     """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
+    game: str | None = None
+    """An Atari game of ale-py's in any spelling (hero, MsPacman), instead of id."""
     sticky_actions: float = 0.0
     """Atari: probability that the last action is repeated instead (0.25 in Machado et
     al. 2018)."""

@@ -81,7 +81,8 @@ class LoadedPolicy:
     Attributes:
         env_id: the environment it was trained on.
         env_options: arguments of ``gymnasium.make`` for the same task, such as
-            ``max_episode_steps``.
+            ``max_episode_steps``; on Atari, of
+            ``envs.atari_env.make_single_atari_env``.
         generation: the updates it has had.
     """
 

@@ -50,14 +50,14 @@ def initial_statistics(observation_size: int) -> ObservationStatistics:
 def observe(
     statistics: ObservationStatistics, observations: np.ndarray
 ) -> ObservationStatistics:
-    """Adds a batch of observations ``[B, …]``, flattened to ``[B, O]``.
+    """Adds a batch of observations ``[B, …]``, as policies see them (:func:`scaled`).
 
-    Bytes are scaled first, as policies see them, and summed in float64, where no
-    number of frames overflows. Rows that hold NaN or ±∞ are left out: one broken
-    episode would otherwise blind every later policy of the run.
+    They are summed in float64, where no number of frames overflows. Rows that hold NaN
+    or ±∞ are left out: one broken episode would otherwise blind every later policy of
+    the run.
     """
-    observations = np.asarray(scaled(np.asarray(observations)), np.float64)
-    observations = observations.reshape(len(observations), -1)
+    observations = np.asarray(observations, np.float64)
+    observations = observations.reshape(len(observations), statistics.sum.size)
     observations = observations[np.isfinite(observations).all(axis=1)]
     return ObservationStatistics(
         statistics.count + len(observations),

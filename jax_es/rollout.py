@@ -35,6 +35,7 @@ from jax_es.normalization import (
     initial_statistics,
     mean_and_std,
     observe,
+    scaled,
 )
 from jax_es.openai_es import Population
 from jax_es.slots import Refill, Shared, SlotPrograms, Slots
@@ -315,7 +316,7 @@ class _Group:
         observed = self.is_live & self._observed
         if observed.any():
             self._record.statistics = observe(
-                self._record.statistics, self._observation[observed]
+                self._record.statistics, scaled(self._observation[observed])
             )
         served = self._served
         with self._record.timed("policy"):

@@ -30,6 +30,9 @@ from models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
 from models.policy import DiscreteActions, require
 from models.transformer import Block
 
+SMALLEST_IMAGE = 36
+"""Rows and columns of which the three convolutions leave one."""
+
 _normal = nn.initializers.normal(0.02)
 """How minGPT, which the paper's network is made of, begins kernels and tables."""
 
@@ -165,6 +168,13 @@ class ImageDecisionTransformerPolicy(DecisionTransformerPolicy):
             raise ValueError(
                 "policy image-decision-transformer chooses among discrete actions, "
                 "this environment's are real-valued: choose another env.id"
+            )
+        if min(self.observation_shape[1:]) < SMALLEST_IMAGE:
+            raise ValueError(
+                "policy image-decision-transformer takes images (C, H, W) of at least "
+                f"{SMALLEST_IMAGE} × {SMALLEST_IMAGE} pixels, got the shape "
+                f"{self.observation_shape}: put the channels first, or choose another "
+                "env.id"
             )
 
     @functools.cached_property

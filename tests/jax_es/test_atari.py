@@ -81,7 +81,7 @@ def test_statistics_of_bytes_are_those_of_what_policies_see():
     seen = np.float64(np.float32(frames) / np.float32(255)).reshape(9, -1)
     statistics = initial_statistics(18)
     for _ in range(3):
-        statistics = observe(statistics, frames)
+        statistics = observe(statistics, scaled(frames))
     mean, std = mean_and_std(statistics)
     np.testing.assert_allclose(mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(std, seen.std(axis=0), rtol=1e-4)

@@ -201,6 +201,8 @@ def test_bad_input_is_named():
     config = ImageDecisionTransformerConfig()
     with pytest.raises(ValueError, match="among discrete actions"):
         make_policy(config, (4, 84, 84), BoxActions((-1.0,), (1.0,)))
+    with pytest.raises(ValueError, match=r"36 × 36 pixels.*\(96, 96, 3\): put"):
+        make_policy(config, (96, 96, 3), CHOICE)
     with pytest.raises(ValueError, match=r"takes images .* shape \(17,\)"):
         make_policy(config, 17, CHOICE)
     with pytest.raises(ValueError, match=r"MLPConfig takes vectors.*\(4, 84, 84\)"):
