@@ -13,6 +13,7 @@ are those of ``gymnasium.wrappers.AtariPreprocessing`` and ``FrameStackObservati
 with zero padding, to the bit.
 """
 
+import dataclasses
 import difflib
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs.base import EpisodeVectorEnv, positive_int
-from envs.mujoco_env import available_cpus
+from envs.base import EpisodeVectorEnv, positive_int, thread_count
 
 FRAME_SKIP = 4
 """Emulator frames that an action lasts."""
@@ -34,6 +34,52 @@ OBSERVATION_SHAPE = 4, 84, 84
 """Stacked frames, rows, columns."""
 
 _BATCH_SIZE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class AtariOptions:
+    """What may differ from the protocol.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    max_episode_steps: int | None = None
+    """The limit on an episode in agent steps (four frames each);
+    :data:`MAX_EPISODE_STEPS` if not given."""
+    sticky_actions: float = 0.0
+    """Probability that the emulator repeats the last action instead; 0.25 in Machado et
+    al. 2018."""
+    reward_clipping: bool = False
+    """Pay the sign of the score's change only."""
+    noop_max: int = 0
+    """An episode begins with 1 to this many actions that do nothing; 0 for none."""
+    terminate_on_life_loss: bool = False
+    """End the episode with the first life."""
+    full_action_space: bool = False
+    """All 18 actions instead of those that the game reads."""
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        if self.max_episode_steps is not None:
+            positive_int("max_episode_steps", self.max_episode_steps)
+        if not 0 <= self.sticky_actions < 1:
+            raise ValueError(
+                f"sticky_actions: got {self.sticky_actions!r}, expected a probability "
+                "in [0, 1), such as 0.25"
+            )
+        if self.noop_max < 0:
+            raise ValueError(f"noop_max: got {self.noop_max!r}, expected at least 0")
+
+    @property
+    def limit(self) -> int:
+        """The limit on an episode, in agent steps."""
+        return self.max_episode_steps or MAX_EPISODE_STEPS
+
+    @property
+    def later_limit(self) -> int:
+        """A limit in emulator frames that :attr:`limit` comes before."""
+        return FRAME_SKIP * self.limit + 1000
 
 
 class AtariVectorEnv(EpisodeVectorEnv):
@@ -49,14 +95,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
         num_threads: batches that are stepped at the same time, at least, where there
             are as many environments; by default the number of CPUs this process may
             use.
-        max_episode_steps: the limit on an episode, in agent steps (four frames each).
-        sticky_actions: probability that the emulator repeats the last action instead;
-            0.25 in Machado et al. 2018.
-        reward_clipping: pay the sign of the score's change only.
-        noop_max: an episode begins with 1 to this many actions that do nothing; 0 for
-            none.
-        terminate_on_life_loss: end the episode with the first life.
-        full_action_space: all 18 actions instead of those that the game reads.
+        **options: fields of :class:`AtariOptions`.
 
     Raises:
         ValueError: nobody knows the game, ale-py is not installed, or a number is out
@@ -64,75 +103,30 @@ class AtariVectorEnv(EpisodeVectorEnv):
     """
 
     def __init__(
-        self,
-        game: str,
-        num_envs: int,
-        num_threads: int | None = None,
-        max_episode_steps: int | None = None,
-        sticky_actions: float = 0.0,
-        reward_clipping: bool = False,
-        noop_max: int = 0,
-        terminate_on_life_loss: bool = False,
-        full_action_space: bool = False,
+        self, game: str, num_envs: int, num_threads: int | None = None, **options: Any
     ) -> None:
         """Loads the game into every emulator (0.1 s each)."""
-        rom = rom_name(game)
+        rom, chosen = rom_name(game), AtariOptions(**options)
         num_envs = positive_int("num_envs", num_envs)
-        if num_threads is None:
-            num_threads = available_cpus()
-        num_threads = positive_int("num_threads", num_threads)
-        if not 0 <= sticky_actions < 1:
-            raise ValueError(
-                f"sticky_actions: got {sticky_actions!r}, expected a probability in "
-                "[0, 1), such as 0.25"
-            )
-        if noop_max < 0:
-            raise ValueError(f"noop_max: got {noop_max!r}, expected at least 0")
-        if max_episode_steps is None:
-            max_episode_steps = MAX_EPISODE_STEPS
-
-        from ale_py.vector_env import AtariVectorEnv as ALEVectorEnv
-
+        num_threads = thread_count(num_threads)
         size = min(_BATCH_SIZE, -(-num_envs // num_threads))
         self._slices = [
             slice(start, min(start + size, num_envs))
             for start in range(0, num_envs, size)
         ]
         self._batches = [
-            ALEVectorEnv(
-                rom,
-                num_envs=part.stop - part.start,
-                num_threads=1,
-                max_num_frames_per_episode=_never_sooner_than(max_episode_steps),
-                repeat_action_probability=sticky_actions,
-                full_action_space=full_action_space,
-                frameskip=FRAME_SKIP,
-                stack_num=OBSERVATION_SHAPE[0],
-                img_height=OBSERVATION_SHAPE[1],
-                img_width=OBSERVATION_SHAPE[2],
-                noop_max=noop_max,
-                use_fire_reset=False,
-                reward_clipping=reward_clipping,
-                # What a life is worth, is decided here: ale-py would go on in the
-                # game that it has begun, and a return depend on the one before.
-                episodic_life=False,
-            )
-            for part in self._slices
+            _make_batch(rom, part.stop - part.start, chosen) for part in self._slices
         ]
         self._threads = ThreadPoolExecutor(num_threads)
-        self._terminate_on_life_loss = terminate_on_life_loss
+        self._terminate_on_life_loss = chosen.terminate_on_life_loss
         self._seeds = np.random.default_rng(0)
         self._lives = np.zeros(num_envs, np.int32)
-        for batch in self._batches:
-            batch.reset()  # a partial reset needs a full one before it
-        first = self._batches[0]
         super().__init__(
             num_envs,
             gymnasium.spaces.Box(0, 255, OBSERVATION_SHAPE, np.uint8),
-            first.single_action_space,
-            max_episode_steps,
+            self._batches[0].single_action_space,
+            chosen.limit,
         )
-        self.game = rom
 
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the emulators and their threads."""
@@ -204,15 +198,34 @@ class AtariVectorEnv(EpisodeVectorEnv):
         np.copyto(self._lives[part], info["lives"], where=chosen)
 
 
+def _make_batch(rom: str, num_envs: int, options: AtariOptions) -> Any:
+    """Builds one of ale-py's vector environments, and resets it."""
+    from ale_py.vector_env import AtariVectorEnv as ALEVectorEnv
+
+    batch = ALEVectorEnv(
+        rom,
+        num_envs,
+        num_threads=1,
+        max_num_frames_per_episode=options.later_limit,
+        repeat_action_probability=options.sticky_actions,
+        full_action_space=options.full_action_space,
+        frameskip=FRAME_SKIP,
+        stack_num=OBSERVATION_SHAPE[0],
+        img_height=OBSERVATION_SHAPE[1],
+        img_width=OBSERVATION_SHAPE[2],
+        noop_max=options.noop_max,
+        use_fire_reset=False,
+        reward_clipping=options.reward_clipping,
+        # A lost life is noticed here, in AtariVectorEnv: ale-py would go on in the game
+        # that it has begun, and a return depend on the one before.
+        episodic_life=False,
+    )
+    batch.reset()  # a partial reset needs a full one before it
+    return batch
+
+
 def make_single_atari_env(
-    game: str,
-    render_mode: str | None = None,
-    max_episode_steps: int | None = None,
-    sticky_actions: float = 0.0,
-    reward_clipping: bool = False,
-    noop_max: int = 0,
-    terminate_on_life_loss: bool = False,
-    full_action_space: bool = False,
+    game: str, render_mode: str | None = None, **options: Any
 ) -> gymnasium.Env:
     """Builds one environment of Gymnasium's own with the same frames and rewards.
 
@@ -222,17 +235,12 @@ def make_single_atari_env(
     Args:
         game: its name in any spelling.
         render_mode: as Gymnasium's.
-        max_episode_steps: this and the others as in :class:`AtariVectorEnv`.
-        sticky_actions: likewise.
-        reward_clipping: likewise.
-        noop_max: likewise.
-        terminate_on_life_loss: likewise.
-        full_action_space: likewise.
+        **options: fields of :class:`AtariOptions`.
 
     Raises:
         ValueError: nobody knows the game, or ale-py or OpenCV is not installed.
     """
-    env_id = env_id_of(game)
+    env_id, chosen = env_id_of(game), AtariOptions(**options)
     import ale_py
     from gymnasium.wrappers import (
         AtariPreprocessing,
@@ -242,36 +250,30 @@ def make_single_atari_env(
     )
 
     gymnasium.register_envs(ale_py)
-    limit = max_episode_steps or MAX_EPISODE_STEPS
     env = gymnasium.make(
         env_id,
         render_mode=render_mode,
         frameskip=1,
-        repeat_action_probability=sticky_actions,
-        full_action_space=full_action_space,
-        max_num_frames_per_episode=_never_sooner_than(limit),
+        repeat_action_probability=chosen.sticky_actions,
+        full_action_space=chosen.full_action_space,
+        max_num_frames_per_episode=chosen.later_limit,
     )
     try:
         env = AtariPreprocessing(
             env,
-            noop_max=noop_max,
+            noop_max=chosen.noop_max,
             frame_skip=FRAME_SKIP,
             screen_size=OBSERVATION_SHAPE[1],
-            terminal_on_life_loss=terminate_on_life_loss,
+            terminal_on_life_loss=chosen.terminate_on_life_loss,
         )
     except gymnasium.error.DependencyNotInstalled as error:
         raise ValueError(
             f"env.id: {env_id} needs OpenCV to be rendered: pip install -e '.[atari]'"
         ) from error
     env = FrameStackObservation(env, OBSERVATION_SHAPE[0], padding_type="zero")
-    if reward_clipping:
+    if chosen.reward_clipping:
         env = TransformReward(env, lambda reward: float(np.sign(float(reward))))
-    return TimeLimit(env, limit)
-
-
-def _never_sooner_than(max_episode_steps: int) -> int:
-    """Returns a limit in frames that the limit in steps comes before."""
-    return FRAME_SKIP * max_episode_steps + 1000
+    return TimeLimit(env, chosen.limit)
 
 
 def is_atari(env_id: str) -> bool:

@@ -8,6 +8,7 @@ start and how live ones advance.
 """
 
 import abc
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -208,6 +209,20 @@ def positive_int(name: str, value: Any) -> int:
     if not is_integer or value < 1:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least 1")
     return int(value)
+
+
+def thread_count(num_threads: int | None) -> int:
+    """Returns ``num_threads``, checked, or as many as there are CPUs for ``None``."""
+    if num_threads is None:
+        return available_cpus()
+    return positive_int("num_threads", num_threads)
+
+
+def available_cpus() -> int:
+    """Returns the number of CPUs this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def bool_mask(name: str, value: Any, num_envs: int) -> np.ndarray:

@@ -12,7 +12,6 @@ and writing the concatenation as float32 costs no more than writing it as float6
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
-import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ import numpy as np
 from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
-from envs.base import EpisodeVectorEnv, positive_int
+from envs.base import EpisodeVectorEnv, positive_int, thread_count
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_tasks import TASKS
 
@@ -73,9 +72,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
             )
         num_envs = positive_int("num_envs", num_envs)
-        if num_threads is None:
-            num_threads = available_cpus()
-        self.num_threads = positive_int("num_threads", num_threads)
+        self.num_threads = thread_count(num_threads)
         task = TASKS[env_id]
         _silence_mujoco_log()
 
@@ -183,13 +180,6 @@ class MujocoVectorEnv(EpisodeVectorEnv):
 def _going_on_unhealthy() -> list[str]:
     """Returns the ids of the tasks that know ``terminate_when_unhealthy``."""
     return [env_id for env_id, task in TASKS.items() if task.may_go_on_unhealthy]
-
-
-def available_cpus() -> int:
-    """Returns the number of CPUs this process may use, at least 1."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _silence_mujoco_log() -> None:

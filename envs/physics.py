@@ -27,7 +27,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from mujoco.batch import Batch
 
-from envs.mujoco_env import MujocoVectorEnv, available_cpus
+from envs.base import thread_count
+from envs.mujoco_env import MujocoVectorEnv
 
 Regime = Literal["trained", "untrained"]
 VectorEnvKind = Literal["sync", "async"]
@@ -76,7 +77,7 @@ def physics_speed(
         num_threads: threads that step them; one per available CPU if not given.
         seed: of starts, actions and lengths.
     """
-    simulations = _Simulations(regime, num_envs, num_threads or available_cpus(), seed)
+    simulations = _Simulations(regime, num_envs, thread_count(num_threads), seed)
     for _ in range(WARM_UP_STEPS):
         simulations.step()
     return num_envs * calls_per_second(simulations.step, seconds)

@@ -91,9 +91,9 @@ class Row(NamedTuple):
         match self.condition:
             case "1-core" | "1-device":
                 return self.condition
-            case "whole" | "full-length" | "1x-pairs" | "4x-pairs" | "16x-pairs":
+            case "whole" | "full-length":
                 return "few-slots"
-        return "usual"
+        return "few-slots" if self.condition in PAIRS_FACTORS else "usual"
 
     @property
     def is_slice(self) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from mujoco.batch import SimulationError
 
+from envs.base import available_cpus
 from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_env import MujocoVectorEnv, available_cpus
+from envs.mujoco_env import MujocoVectorEnv
 
 NUM_ENVS = 3
 # Reward of the last bit: Gymnasium squares scalars there, with C's pow (REFERENCE, 7).
