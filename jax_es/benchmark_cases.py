@@ -72,7 +72,7 @@ from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.normalization import mean_and_std, merge
 from jax_es.openai_es import openai_es
 from jax_es.rollout import Rollout, RolloutProgress
-from jax_es.slots import SlotPrograms
+from jax_es.slots import Shared, SlotPrograms
 from jax_es.task_queue import Tasks
 from jax_es.types import PyTree, VectorEnv
 
@@ -177,16 +177,21 @@ def _physics(regime: Regime, work: Work) -> float:
 def measure_policy(network: "Network", seconds: float) -> Measured:
     """Measures inference alone: observations on the host in, actions there out."""
     parts, state = network.parts, network.state
-    normalizer = mean_and_std(state.observation_statistics)
-    num_devices, shape = parts.devices.count, normalizer[0].shape
+    space = parts.env.single_observation_space
+    mean_std = (part.reshape(space.shape) for part in mean_and_std(state.observation_statistics))
+    num_devices, shape = parts.devices.count, space.shape
     width = parts.num_slots // num_devices
-    spec = jax.ShapeDtypeStruct(shape, np.float32)
+    spec = jax.ShapeDtypeStruct(shape, space.dtype)
     programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, spec)
-    shared = parts.devices.share((parts.es.ask(state.es), normalizer))
+    shared = parts.devices.share(
+        Shared(parts.es.ask(state.es), *mean_std, state.reference)
+    )
     slots, carry = programs.empty(shared, width)
     lead = num_devices, width
     rng = np.random.default_rng(0)
     observations = rng.standard_normal((8, *lead, *shape), dtype=np.float32)
+    if space.dtype == np.uint8:
+        observations = rng.integers(256, size=(8, *lead, *shape), dtype=np.uint8)
     reward = np.zeros(lead, np.float32)
     timesteps = itertools.cycle(range(EPISODE_LENGTHS[1]))
 

@@ -88,7 +88,9 @@ def evaluate(
 ) -> RolloutResult:
     """Runs episodes of a trained mean policy, each to its own end."""
     tasks = _tasks(parts, num_episodes, seed)
-    return evaluate_mean(parts, trained.mean, trained.statistics, tasks)
+    return evaluate_mean(
+        parts, trained.mean, trained.statistics, tasks, trained.reference
+    )
 
 
 def _tasks(parts: Parts, num_episodes: int, seed: int):

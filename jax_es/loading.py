@@ -12,7 +12,7 @@ from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.experiment import TrainConfig, make_env, make_policy
 from jax_es.normalization import ObservationStatistics, mean_and_std, scaled
 from jax_es.run_directory import find_run
-from jax_es.types import Policy, PyTree
+from jax_es.types import Policy, PyTree, needs_reference
 
 
 class TrainedMean(NamedTuple):
@@ -23,12 +23,15 @@ class TrainedMean(NamedTuple):
         mean: θ, as the policy's ``"params"``; NumPy arrays.
         statistics: for normalising observations; None if the run used none.
         generation: updates that led to θ.
+        reference: ``[R, …]``, of a policy that needs a reference batch; ``()`` for
+            others.
     """
 
     config: TrainConfig
     mean: PyTree
     statistics: ObservationStatistics | None
     generation: int
+    reference: PyTree = ()
 
 
 def load_mean(
@@ -57,7 +60,8 @@ def load_mean(
             f"jax-es (no {error}); choose another --checkpoint."
         ) from error
     used = statistics if config.rollout.observation_statistics else None
-    return TrainedMean(config, mean, used, restored.step)
+    reference = restored.state.get("reference", ())
+    return TrainedMean(config, mean, used, restored.step, reference)
 
 
 class LoadedPolicy:
@@ -108,6 +112,9 @@ class LoadedPolicy:
                 for part in mean_and_std(trained.statistics)
             )
         )
+        if needs_reference(policy):
+            reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
+            self._variables |= policy.prepare(self._variables, reference)
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
         # The implementation is pinned, so that sampled actions repeat.
         self._key = jax.random.key(seed, impl="threefry2x32")
@@ -171,9 +178,12 @@ class LoadedPolicy:
         )
 
     def _act_once(self, variables, carry, observation, reward, first, key):
+        seen = self._seen(observation)
+        return self._policy.apply(variables, carry, seen, reward, first, key)
+
+    def _seen(self, observation):
         mean, std = self._normalizer
-        observation = (scaled(observation) - mean) / std
-        return self._policy.apply(variables, carry, observation, reward, first, key)
+        return (scaled(observation) - mean) / std
 
 
 def load_policy(

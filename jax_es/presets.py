@@ -17,6 +17,7 @@ from jax_es.config import (
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
 from models import (
     AnyPolicyConfig,
+    CNNConfig,
     DecisionTransformerConfig,
     ImageDecisionTransformerConfig,
     LSTMConfig,
@@ -101,6 +102,15 @@ _HERO_DT = TrainConfig(
     num_generations=60,
 )
 
+_ATARI_CNN = TrainConfig(
+    # Salimans et al. begin an episode with up to 30 actions that do nothing.
+    env=EnvConfig("ALE/Hero-v5", noop_max=30),
+    policy=CNNConfig(),
+    es=ESConfig(num_pairs=1_000, perturbation="low-rank"),
+    # Normalised inside the network, by the reference batch.
+    rollout=RolloutConfig(num_slots=128, observation_statistics=False),
+)
+
 PRESETS: dict[str, TrainConfig] = {
     "quickstart": _QUICKSTART,
     "humanoid-mlp": _HUMANOID_MLP,
@@ -110,6 +120,7 @@ PRESETS: dict[str, TrainConfig] = {
     "humanoid-dt-half": replace(_HUMANOID_DT, es=ESConfig(num_pairs=10_000)),
     "hero-dt": _HERO_DT,
     "hero-dt-fast": _fast(_HERO_DT),
+    "atari-cnn": _ATARI_CNN,
     "humanoid-standup": _task("HumanoidStandup-v5", 150_000.0, reward_scale=1e-5),
     "ant": _task("Ant-v5", 3000.0),
     "half-cheetah": _task("HalfCheetah-v5", 3000.0),
