@@ -178,14 +178,13 @@ def measure_policy(network: "Network", seconds: float) -> Measured:
     """Measures inference alone: observations on the host in, actions there out."""
     parts, state = network.parts, network.state
     space = parts.env.single_observation_space
-    mean_std = (part.reshape(space.shape) for part in mean_and_std(state.observation_statistics))
     num_devices, shape = parts.devices.count, space.shape
     width = parts.num_slots // num_devices
     spec = jax.ShapeDtypeStruct(shape, space.dtype)
     programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, spec)
-    shared = parts.devices.share(
-        Shared(parts.es.ask(state.es), *mean_std, state.reference)
-    )
+    mean, std = (x.reshape(shape) for x in mean_and_std(state.observation_statistics))
+    shared = Shared(parts.es.ask(state.es), mean, std, state.reference)
+    shared = parts.devices.share(shared)
     slots, carry = programs.empty(shared, width)
     lead = num_devices, width
     rng = np.random.default_rng(0)

@@ -29,10 +29,6 @@ from jax_es.task_queue import IDLE, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
 
-_REFERENCE_ENVS = 8
-"""Environments that are played in for the reference batch."""
-
-
 class TrainState(NamedTuple):
     """Everything that the next generation depends on; what a checkpoint holds.
 
@@ -132,8 +128,8 @@ def _reference(parts: Parts) -> PyTree:
     config, policy = parts.config, parts.policy
     if not needs_reference(policy):
         return ()
-    # An environment of its own: what is gathered must not depend on the slots.
-    env = make_env(config.env, _REFERENCE_ENVS, config.rollout.num_threads)
+    # Environments of their own: what is gathered must not depend on the slots.
+    env = make_env(config.env, 8, config.rollout.num_threads)
     try:
         return reference_batch(env, policy.reference_size, config.seed)
     finally:

@@ -39,9 +39,7 @@ def reference_batch(env: VectorEnv, size: int, seed: int) -> np.ndarray:
             )
             ended = terminated | truncated
             if ended.any():
-                observations, _ = env.reset(
-                    seed=seeds(), options={"reset_mask": ended}
-                )
+                observations, _ = env.reset(seed=seeds(), options={"reset_mask": ended})
         part = kept[first : first + env.num_envs]
         part[:] = observations[: len(part)]
     return kept

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jax_es.devices import Devices
 from jax_es.noise import Noise, member_key
@@ -37,8 +38,8 @@ class Shared(NamedTuple):
     """
 
     population: Population
-    mean: jax.Array
-    std: jax.Array
+    mean: ArrayLike
+    std: ArrayLike
     reference: PyTree
 
     def seen(self, observation: jax.Array) -> jax.Array:
@@ -230,9 +231,7 @@ class SlotPrograms:
             slots.variables, slots.seed, carry, observation, reward, timestep
         )
 
-    def _refill_on_device(
-        self, shared: Shared, slots: Slots, refill: Refill
-    ) -> Slots:
+    def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes the members of ``refill`` into their slots, one after the other."""
         population = shared.population
 

@@ -98,8 +98,9 @@ class VectorEnv(Protocol):
     """``gymnasium.vector.VectorEnv`` with autoreset disabled, plus :meth:`halt`.
 
     ``num_envs``, ``single_observation_space``, ``single_action_space`` and
-    ``action_space`` mean what they mean in Gymnasium. An ended environment stands still until its next reset:
-    :meth:`step` ignores its action, repeats its last observation and pays 0.
+    ``action_space`` mean what they mean in Gymnasium. An ended environment stands
+    still until its next reset: :meth:`step` ignores its action, repeats its last
+    observation and pays 0.
     """
 
     num_envs: int
