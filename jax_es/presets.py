@@ -16,6 +16,7 @@ from jax_es.config import (
 )
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
 from models import (
+    IMAGE_POLICIES,
     AnyPolicyConfig,
     CNNConfig,
     DecisionTransformerConfig,
@@ -92,7 +93,10 @@ def _fast(config: TrainConfig) -> TrainConfig:
     if isinstance(policy, DecisionTransformerConfig):
         policy = replace(policy, attention="cache")
     es = replace(config.es, perturbation="low-rank")
-    return replace(config, policy=policy, es=es, rollout=_MANY_SLOTS)
+    # Of emulators there are no more: each takes 0.1 s to start.
+    plays_games = isinstance(policy, IMAGE_POLICIES)
+    rollout = config.rollout if plays_games else _MANY_SLOTS
+    return replace(config, policy=policy, es=es, rollout=rollout)
 
 
 _HERO_DT = TrainConfig(

@@ -273,6 +273,9 @@ class _Group:
         # Which environment each policy slot serves, [D, width].
         self._served = np.arange(num_slots).reshape(len(lanes), -1)
         self.is_live = np.zeros(num_slots, bool)
+        # Ended, and waiting until resets are worth their while.
+        self._vacant = np.zeros(num_slots, bool)
+        self._resets_at_once = getattr(env, "resets_at_once", 1)
         self._task = np.full(num_slots, IDLE)
         self._return = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int32)
@@ -354,18 +357,19 @@ class _Group:
         record.num_done += len(envs)
         self.is_live[envs] = False
         self._task[envs] = IDLE
-        started_envs = self._refill(envs)
-        if len(started_envs) < len(envs):
-            ended[started_envs] = False
-            self._env.halt(ended)
+        self._env.halt(ended)
+        self._vacant[envs] = True
+        is_time = self._vacant.sum() >= self._resets_at_once
+        if is_time or self._queue.is_empty() or not self.is_live.any():
+            self._refill(np.flatnonzero(self._vacant))
+            self._vacant[:] = False
             self._narrow()
 
-    def _refill(self, envs: np.ndarray) -> np.ndarray:
-        """Starts the next tasks in ``envs``; returns the environments that got one."""
+    def _refill(self, envs: np.ndarray) -> None:
+        """Starts the next tasks in ``envs``, as far as there are any."""
         tasks = self._take(envs)
         taken = tasks != IDLE
         self._start(envs[taken], tasks[taken])
-        return envs[taken]
 
     def _take(self, envs: np.ndarray) -> np.ndarray:
         """Takes a task from the queue for each of ``envs``, or :data:`IDLE`."""

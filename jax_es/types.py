@@ -101,6 +101,9 @@ class VectorEnv(Protocol):
     ``action_space`` mean what they mean in Gymnasium. An ended environment stands
     still until its next reset: :meth:`step` ignores its action, repeats its last
     observation and pays 0.
+
+    Where a reset is costly, and several are done side by side, an environment may have
+    the attribute ``resets_at_once``: rollouts wait until so many episodes have ended.
     """
 
     num_envs: int
