@@ -156,10 +156,10 @@ def _has_slice(names: list[str]) -> bool:
     return any(parse(name).is_slice for name in names)
 
 
-def _named(case: Case, *kinds: str, regime: Regime = "trained") -> list[str]:
-    """Returns the case's rows of some kinds and one regime."""
+def _named(case: Case, *kinds: str, regime: Regime | None = None) -> list[str]:
+    """Returns the case's rows of some kinds, and of one regime if given."""
     rows = [(name, parse(name)) for name in case.rows]
-    return [name for name, r in rows if r.kind in kinds and r.regime == regime]
+    return [name for name, r in rows if r.kind in kinds and regime in (None, r.regime)]
 
 
 def measure_physics(case: Case) -> Measurements:

@@ -213,9 +213,6 @@ FEW_SLOTS_SHARE = 8
 """A whole generation is measured with this part of the slots, or it would take minutes
 (the long form: with all of them)."""
 
-ATARI_SLOTS = 64
-"""Slots of games: starting an emulator takes 0.1 s."""
-
 # Pairs of the update where 20 000 would take more than some seconds.
 _SHORT_UPDATES = {
     "humanoid-mlp": 2048,
@@ -254,8 +251,6 @@ def work_of(
         num_groups: as in :class:`Work`.
     """
     slots = config_of(network).rollout.num_slots if network else 1
-    if network in ATARI_NETWORKS:
-        slots = min(slots, ATARI_SLOTS)
     slots = num_slots or max(1, cores // 2) * slots
     if setting == "few-slots" and not full and num_slots is None:
         slots //= FEW_SLOTS_SHARE

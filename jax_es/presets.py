@@ -93,16 +93,19 @@ def _fast(config: TrainConfig) -> TrainConfig:
     if isinstance(policy, DecisionTransformerConfig):
         policy = replace(policy, attention="cache")
     es = replace(config.es, perturbation="low-rank")
-    # Of emulators there are no more: each takes 0.1 s to start.
     plays_games = isinstance(policy, IMAGE_POLICIES)
     rollout = config.rollout if plays_games else _MANY_SLOTS
     return replace(config, policy=policy, es=es, rollout=rollout)
 
 
+# An emulator takes 0.1 s to start, and its steps outweigh a step's fixed costs.
+_EMULATORS = RolloutConfig(num_slots=64)
+
 _HERO_DT = TrainConfig(
     env=EnvConfig("ALE/Hero-v5"),
     policy=ImageDecisionTransformerConfig(),
     es=ESConfig(num_pairs=40_000),
+    rollout=_EMULATORS,
     num_generations=60,
 )
 
@@ -112,7 +115,7 @@ _ATARI_CNN = TrainConfig(
     policy=CNNConfig(),
     es=ESConfig(num_pairs=1_000, perturbation="low-rank"),
     # Normalised inside the network, by the reference batch.
-    rollout=RolloutConfig(num_slots=128, observation_statistics=False),
+    rollout=replace(_EMULATORS, observation_statistics=False),
 )
 
 PRESETS: dict[str, TrainConfig] = {

@@ -6,28 +6,37 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es import load_policy
+import models
+from jax_es import load_policy, train_run
 from jax_es.config import ConfigError, EnvConfig, RolloutConfig
 from jax_es.devices import Devices
 from jax_es.evaluate import main as evaluate
 from jax_es.experiment import TrainConfig, differences, make_policy, with_game
 from jax_es.generation import build, initial_state, population_tasks
+from jax_es.loading import load_mean
 from jax_es.normalization import initial_statistics, mean_and_std, observe, scaled
 from jax_es.presets import preset
 from jax_es.train import main as train
-from models import ImageDecisionTransformerConfig, MLPConfig
+from models import CNNConfig, ImageDecisionTransformerConfig, MLPConfig
 
 SMALL = ImageDecisionTransformerConfig(
     width=8, num_heads=2, num_layers=1, context_length=3, max_timestep=50
 )
 
 
-def tiny(num_slots, num_devices, attention="cache", perturbation="low-rank"):
+TRANSFORMERS = {
+    attention: dataclasses.replace(SMALL, attention=attention)
+    for attention in ("cache", "window")
+}
+CNN = CNNConfig(hidden_size=8, reference_size=9)
+
+
+def tiny(num_slots, num_devices, policy=TRANSFORMERS["cache"], perturbation="low-rank"):
     config = preset("hero-dt-fast")
     return dataclasses.replace(
         config,
         env=EnvConfig("ALE/Breakout-v5", max_episode_steps=30),
-        policy=dataclasses.replace(SMALL, attention=attention),
+        policy=policy,
         es=dataclasses.replace(config.es, num_pairs=3, perturbation=perturbation),
         rollout=RolloutConfig(
             num_slots=num_slots, num_devices=num_devices, statistics_fraction=1.0
@@ -37,16 +46,22 @@ def tiny(num_slots, num_devices, attention="cache", perturbation="low-rank"):
 
 
 @pytest.mark.parametrize(
-    ("attention", "perturbation"), [("cache", "low-rank"), ("window", "full")]
+    ("policy", "perturbation"),
+    [
+        (TRANSFORMERS["cache"], "low-rank"),
+        (TRANSFORMERS["window"], "full"),
+        (CNN, "low-rank"),
+    ],
+    ids=["cache", "window", "cnn"],
 )
-def test_returns_do_not_depend_on_the_schedule(attention, perturbation):
+def test_returns_do_not_depend_on_the_schedule(policy, perturbation):
     results = []
     for num_slots, num_devices in ((2, 1), (4, 2)):
-        parts = build(tiny(num_slots, num_devices, attention, perturbation))
+        parts = build(tiny(num_slots, num_devices, policy, perturbation))
         state = initial_state(parts)
         population = parts.es.ask(state.es)
         tasks = population_tasks(parts.config, 0, 30)
-        results.append(parts.rollout.run(population, tasks))
+        results.append(parts.rollout.run(population, tasks, reference=state.reference))
         parts.close()
     one, two = results
     np.testing.assert_array_equal(one.returns, two.returns)
@@ -142,6 +157,38 @@ def test_trains_evaluates_and_reloads(tmp_path, capsys):
     assert policy(frames).shape == ()
     policy.reset()
     assert policy(np.stack([frames, frames])).shape == (2,)
+
+
+def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path):
+    """The reference batch belongs to the run: its checkpoints have it."""
+    config = dataclasses.replace(
+        tiny(4, 2, CNN), env=EnvConfig("ALE/Breakout-v5", max_episode_steps=15)
+    )
+
+    def train_to(num_generations, name, resume=False):
+        prolonged = dataclasses.replace(config, num_generations=num_generations)
+        return train_run(prolonged, tmp_path / name, resume=resume)
+
+    whole = train_to(2, "whole")
+    train_to(1, "torn")
+    torn = train_to(2, "torn", resume=True)
+    assert whole.state.reference.shape == (9, 4, 84, 84)
+    for one, other in zip(
+        jax.tree.leaves(whole.state), jax.tree.leaves(torn.state), strict=True
+    ):
+        if not jax.dtypes.issubdtype(getattr(one, "dtype", int), jax.dtypes.prng_key):
+            np.testing.assert_array_equal(one, other)
+    # One step of the loaded policy is one of the network, normalised by that batch.
+    loaded = load_policy(tmp_path / "whole", "last")
+    trained = load_mean(tmp_path / "whole", "last")
+    policy = models.make_policy(CNN, (4, 84, 84), models.DiscreteActions(4))
+    variables = {"params": trained.mean}
+    mean, std = (part.reshape(4, 84, 84) for part in mean_and_std(trained.statistics))
+    seen = (np.float32(trained.reference) / 255 - mean) / std
+    variables |= policy.prepare(variables, seen)
+    frames = np.random.default_rng(0).integers(256, size=(8, 4, 84, 84), dtype="u1")
+    outputs = policy.network.apply(variables, (np.float32(frames) / 255 - mean) / std)
+    np.testing.assert_array_equal(loaded(frames), np.argmax(outputs, axis=1))
 
 
 @pytest.mark.parametrize(

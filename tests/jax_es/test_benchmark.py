@@ -41,6 +41,8 @@ def test_rows_are_named_once_and_sorted_into_regimes():
     slices = [name for name in rows if parse(name).is_slice]
     conditions = {parse(name).condition for name in slices}
     assert conditions == {"", "untrained", "own-actions", "1-core", "1-device"}
+    assert regimes["physics/atari"] == regimes["policy/hero-dt"] == "atari"
+    assert "rollout/atari-cnn/untrained" not in rows
     assert {parse(name).kind for name in slices} == {"rollout", "generation"}
 
 
@@ -170,7 +172,7 @@ def test_slices_use_the_devices_and_groups_they_are_told(few_simulations, settin
 
 def test_a_slice_begins_after_its_warm_up_and_ends_the_run():
     clock = iter(range(0, 1000, 7))
-    watched = benchmark_cases._Slice(20.0, lambda: next(clock))
+    watched = benchmark_cases._Slice(20.0, clock=lambda: next(clock))
     with pytest.raises(benchmark_cases._Slice.Over):
         for step in range(1, 1000):
             watched(RolloutProgress(step, 1000, 8 * step, 8 * step, {}))
@@ -194,6 +196,22 @@ def test_episodes_of_a_slice_are_met_at_any_of_their_steps():
     assert first.max() <= low
     assert set(later) == {high}
     assert len(untrained.pair) > len(tasks.pair)
+
+
+def test_measures_games_beside_their_emulators(monkeypatch):
+    monkeypatch.setattr(benchmark_cases, "EMULATORS_PER_CORE", 1)
+    names = [f"{kind}/atari-cnn" for kind in ("policy", "rollout", "generation")]
+    work = TINY._replace(num_slots=8)
+    rows, physics, _ = measure(Case("atari-cnn", "usual", tuple(names), work))
+    assert list(rows) == names
+    assert set(physics) == {"atari"}
+    for row in rows.values():
+        check(row)
+    assert rows["rollout/atari-cnn"]["physics_steps_per_second"] == pytest.approx(
+        np.mean(physics["atari"])
+    )
+    finished = benchmark.finish(names, [Measurements(rows, physics, None)])
+    assert [row["name"] for row in finished] == ["physics/atari", *names]
 
 
 def test_measures_whole_generations(few_simulations, monkeypatch):

@@ -15,7 +15,13 @@ from jax_es.devices import Devices
 from jax_es.noise import FullNoise, LowRankNoise
 from jax_es.openai_es import openai_es
 from jax_es.slots import Refill, Shared, SlotPrograms
-from models import BoxActions, DecisionTransformerConfig, make_policy
+from models import (
+    BoxActions,
+    CNNConfig,
+    DecisionTransformerConfig,
+    DiscreteActions,
+    make_policy,
+)
 
 OBSERVATION_SIZE, WIDTH = 5, 6
 
@@ -99,3 +105,50 @@ def test_the_reading_would_notice():
     program = "  %copy.3 = f32[1,6,2]{2,1,0} copy(%p)\n  %transpose = f32[7]{0} x(%q)\n"
     assert copies(program, {12, 7}) == ["copy.3[1,6,2]", "transpose[7]"]
     assert not copies(program, {6})
+
+
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
+def test_a_slot_holds_the_statistics_of_its_members_weights(noise):
+    """Virtual batch normalisation: the mean policy's among them, and both signs."""
+    shape, width = (1, 20, 20), 4
+    policy = make_policy(CNNConfig(hidden_size=3), shape, DiscreteActions(2))
+    devices = Devices(jax.devices("cpu")[:1])
+    observation = jax.ShapeDtypeStruct(shape, np.uint8)
+    programs = SlotPrograms(policy, noise, devices, width, observation)
+    es = openai_es(ESConfig(num_pairs=2, sigma=0.3), noise)
+    population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
+    random = np.random.default_rng(0)
+    reference = random.integers(256, size=(5, *shape), dtype=np.uint8)
+    mean = np.float32(random.uniform(size=shape))
+    std = np.float32(random.uniform(0.1, 1.0, size=shape))
+    shared = devices.share(Shared(population, mean, std, reference))
+    slots, _ = programs.empty(shared, width)
+    refill = Refill.empty(1, width)
+    refill.count[0] = 3
+    refill.position[0, :3] = 3, 0, 1
+    refill.pair[0, :3] = 1, 1, -1
+    refill.sign[0, :3] = 1.0, -1.0, 0.0
+    slots = programs.refill(shared, slots, refill)
+    members = population.members(noise)
+    seen = (np.float32(reference) / 255 - mean) / std
+
+    def statistics_of(variables):
+        return policy.prepare({**noise.shared(population.mean), **variables}, seen)
+
+    plus, minus = (
+        jax.tree.map(lambda leaf, side=side: leaf[1, side], members) for side in (0, 1)
+    )
+    mean_policy = {"params": population.mean}
+    for position, variables in ((3, plus), (0, minus), (1, mean_policy)):
+        expected = statistics_of(variables)["batch_stats"]
+        held = jax.tree.map(
+            lambda leaf, p=position: np.asarray(leaf)[0, p],
+            slots.variables["batch_stats"],
+        )
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+            held,
+            expected,
+        )
+    one, other = (statistics_of(v)["batch_stats"]["norms_2"] for v in (plus, minus))
+    assert np.abs(one["mean"] - other["mean"]).max() > 0.01
