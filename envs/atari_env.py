@@ -198,9 +198,10 @@ class AtariVectorEnv(EpisodeVectorEnv):
         info: dict[str, np.ndarray],
     ) -> None:
         """Copies a batch's observations and lives where ``chosen``."""
-        np.copyto(
-            self._observations[part], observations, where=chosen[:, None, None, None]
-        )
+        if chosen.all():  # several times faster than by a mask
+            self._observations[part] = observations
+        else:
+            self._observations[part][chosen] = observations[chosen]
         np.copyto(self._lives[part], info["lives"], where=chosen)
 
 
