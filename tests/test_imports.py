@@ -29,6 +29,7 @@ HOMES = {
     "evosax": {"evosax_bridge"},
     "tyro": {"command_line", "train", "evaluate", "pretrain", "plot", "benchmark"},
     "rich": {"progress"},
+    "scipy": {"rank_test"},
     "tensorboardX": {"metrics"},
     "matplotlib": {"plot", "benchmark"},
     "imageio": {"video"},
