@@ -22,7 +22,7 @@ from jax_es.evaluation import (
     Condition,
     Evaluation,
     Experiment,
-    episodes,
+    episode_tasks,
     evaluate_experiment,
     prepare,
     sweeps,
@@ -39,7 +39,7 @@ from jax_es.loading import load_policy
 from jax_es.robustness import Precision
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory, find_runs
-from jax_es.video import check_format, record_video
+from jax_es.video import check_encoder, record_video
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Arguments:
             )
 
         if self.video is not None:
-            check_format(self.video)
+            check_encoder(self.video)
 
     @property
     def conditions(self) -> list[Condition]:
@@ -142,7 +142,7 @@ def _record(
 ) -> None:
     """Records the first of the episodes of the table."""
     policy = load_policy(run.path, arguments.checkpoint)
-    seed = int(episodes(experiment.parts, 1, arguments.seed).seed[0])
+    seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
     record_video(policy, experiment.trained[0].config.env, file, seed)
 
 
@@ -181,7 +181,10 @@ def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     if _is_one_run(evaluated) and len(first.results) == 1:
         report = run_report(first, arguments.checkpoint, arguments.seed)
         return list_of_values(report)
-    return table(evaluated)
+    heading = f"{first.trained.config.env.id}, checkpoint {arguments.checkpoint}"
+    if _is_one_run(evaluated):
+        heading = f"{first.path}: {heading} (generation {first.trained.generation})"
+    return f"{heading}, seed {arguments.seed}\n\n{table(evaluated)}"
 
 
 def _is_one_run(evaluated: list[list[Evaluation]]) -> bool:

@@ -236,7 +236,7 @@ def evaluate(
         seed: decides the episodes' seeds, and the noise.
         condition: what is changed about the policy.
     """
-    tasks = episodes(parts, num_episodes, seed)
+    tasks = episode_tasks(parts, num_episodes, seed)
     if condition.weight_noise is not None:
         tasks = tasks._replace(
             pair=np.arange(num_episodes, dtype=np.int32),
@@ -252,7 +252,7 @@ def evaluate(
     return parts.rollout.run(population, tasks, trained.statistics)
 
 
-def episodes(parts: Parts, num_episodes: int, seed: int) -> Tasks:
+def episode_tasks(parts: Parts, num_episodes: int, seed: int) -> Tasks:
     """Lists evaluation episodes; fewer are the first of more."""
     return evaluation_tasks(
         seed, SEED_STREAM, num_episodes, parts.env.max_episode_steps

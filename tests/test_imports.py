@@ -33,6 +33,7 @@ HOMES = {
     "tensorboardX": {"metrics"},
     "matplotlib": {"plot", "benchmark"},
     "imageio": {"video"},
+    "imageio_ffmpeg": {"video"},
 }
 # Names by which a file would mention devices, and where they may stand.
 DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}
