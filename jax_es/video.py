@@ -1,5 +1,6 @@
 """One episode of a trained policy as a video file."""
 
+import contextlib
 import os
 import sys
 import warnings
@@ -39,6 +40,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         episode = make_single_env(env, "rgb_array")
     except Exception as error:
         raise ConfigError(_cannot_render(env.id, error)) from error
+    _follow(episode)
     total, done = 0.0, False
     policy.reset()
     with warnings.catch_warnings(), episode:
@@ -58,6 +60,17 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
                 total += float(reward)
                 done = terminated or truncated
     return total
+
+
+def _follow(episode: gymnasium.Env) -> None:
+    """Takes the camera that follows the body, in MuJoCo's tasks that have one.
+
+    Gymnasium 1.4 leaves the camera where an episode begins, and robots run away.
+    """
+    renderer: Any = getattr(episode.unwrapped, "mujoco_renderer", None)
+    if renderer is not None:
+        with contextlib.suppress(KeyError):
+            renderer.camera_id = renderer.model.camera("track").id
 
 
 def check_format(file: Path) -> None:
