@@ -93,7 +93,6 @@ class Arguments:
                 f"--weight-noise must be positive and finite, got {value}; the policy "
                 "without noise is always evaluated.",
             )
-
         if self.video is not None:
             check_encoder(self.video)
 
