@@ -27,10 +27,10 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from mujoco.batch import Batch
 
-from envs.base import thread_count
+from envs.base import EpisodeVectorEnv, thread_count
 from envs.mujoco_env import MujocoVectorEnv
 
-Regime = Literal["trained", "untrained"]
+Regime = Literal["trained", "untrained", "atari"]
 VectorEnvKind = Literal["sync", "async"]
 
 EPISODE_LENGTHS = 20, 1000
@@ -143,23 +143,24 @@ def _random_actions(
 class RegimeEnv:
     """A vector environment under a regime: what a rollout steps in the benchmark.
 
-    In ``trained`` falling ends nothing. The actions it is given are replaced by random
-    ones, those of :func:`physics_speed`: the policy's own would let bodies fall and lie
-    in another way, and the two could not be compared.
+    In ``trained`` falling ends nothing; games (``atari``) end by themselves. The
+    actions it is given are replaced by random ones, as those of :func:`physics_speed`
+    are: the policy's own would let bodies fall and lie in another way, and the two
+    could not be compared.
 
     Args:
         env: the environment; everything but :meth:`step` is its own.
         seed: of the random actions.
     """
 
-    def __init__(self, env: MujocoVectorEnv, seed: int = 0) -> None:
+    def __init__(self, env: EpisodeVectorEnv, seed: int = 0) -> None:
         self._env = env
-        self._actions = _random_actions(
-            np.random.default_rng(seed),
-            env.num_envs,
-            env.single_action_space.low,
-            env.single_action_space.high,
-        ).astype(np.float32)
+        rng, space = np.random.default_rng(seed), env.single_action_space
+        if isinstance(space, gymnasium.spaces.Box):
+            actions = _random_actions(rng, env.num_envs, space.low, space.high)
+        else:
+            actions = rng.integers(space.n, size=(_NUM_ACTIONS, env.num_envs))
+        self._actions = actions.astype(space.dtype)
         self._num_steps = 0
         self._own_actions = False
 
@@ -175,7 +176,8 @@ class RegimeEnv:
             own_actions: apply the actions that are given after all.
         """
         self._own_actions = own_actions
-        self._env.terminate_when_unhealthy = regime == "untrained"
+        if isinstance(self._env, MujocoVectorEnv):
+            self._env.terminate_when_unhealthy = regime == "untrained"
 
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
         """Applies random actions instead of those given."""

@@ -28,7 +28,9 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from envs.mujoco_env import MujocoVectorEnv
+from envs import emulation
+from envs.base import EpisodeVectorEnv
+from envs.emulation import emulation_speed
 from envs.physics import (
     EPISODE_LENGTHS,
     WARM_UP_STEPS,
@@ -41,6 +43,7 @@ from envs.physics import (
     vector_env_speed,
 )
 from jax_es.benchmark_rows import (
+    ATARI_NETWORKS,
     NORMALS,
     PAIRS_FACTORS,
     REGIMES,
@@ -72,7 +75,7 @@ from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.normalization import mean_and_std, merge
 from jax_es.openai_es import openai_es
 from jax_es.rollout import Rollout, RolloutProgress
-from jax_es.slots import SlotPrograms
+from jax_es.slots import Shared, SlotPrograms
 from jax_es.task_queue import Tasks
 from jax_es.types import PyTree, VectorEnv
 
@@ -82,6 +85,9 @@ for the fixed costs of a step weigh on physics too."""
 
 CAPPED_STEPS = 5
 """Length of the episodes of ever more pairs."""
+
+EMULATORS_PER_CORE = 16
+"""Emulators of the row ``physics/atari``; more are no faster."""
 
 MEAN_LENGTH = sum(EPISODE_LENGTHS) / 2
 """Environment steps of an episode in the regime ``trained``."""
@@ -157,9 +163,10 @@ def _named(case: Case, *kinds: str, regime: Regime = "trained") -> list[str]:
 
 
 def measure_physics(case: Case) -> Measurements:
-    """Measures physics in both regimes, and Gymnasium's vector environments."""
+    """Measures physics of Humanoid, and Gymnasium's vector environments."""
     seconds = case.work.seconds
-    physics = {str(regime): [_physics(regime, case.work)] for regime in REGIMES}
+    regimes: tuple[Regime, ...] = "trained", "untrained"
+    physics = {str(regime): [_physics(regime, case.work)] for regime in regimes}
     rows: dict[str, Measured] = {}
     vector_envs: dict[VectorEnvKind, int] = {"sync": 16, "async": 2 * available_cores()}
     for kind, num_envs in vector_envs.items():
@@ -170,6 +177,8 @@ def measure_physics(case: Case) -> Measurements:
 
 
 def _physics(regime: Regime, work: Work) -> float:
+    if regime == "atari":
+        return emulation_speed(EMULATORS_PER_CORE * available_cores(), work.seconds)
     num_envs = PHYSICS_ENVS_PER_CORE * available_cores()
     return physics_speed(regime, num_envs, work.seconds)
 
@@ -177,16 +186,20 @@ def _physics(regime: Regime, work: Work) -> float:
 def measure_policy(network: "Network", seconds: float) -> Measured:
     """Measures inference alone: observations on the host in, actions there out."""
     parts, state = network.parts, network.state
-    normalizer = mean_and_std(state.observation_statistics)
-    num_devices, shape = parts.devices.count, normalizer[0].shape
+    space = parts.env.single_observation_space
+    num_devices, shape = parts.devices.count, space.shape
     width = parts.num_slots // num_devices
-    spec = jax.ShapeDtypeStruct(shape, np.float32)
+    spec = jax.ShapeDtypeStruct(shape, space.dtype)
     programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, width, spec)
-    shared = parts.devices.share((parts.es.ask(state.es), normalizer))
+    mean, std = (x.reshape(shape) for x in mean_and_std(state.observation_statistics))
+    shared = Shared(parts.es.ask(state.es), mean, std, state.reference)
+    shared = parts.devices.share(shared)
     slots, carry = programs.empty(shared, width)
     lead = num_devices, width
     rng = np.random.default_rng(0)
     observations = rng.standard_normal((8, *lead, *shape), dtype=np.float32)
+    if space.dtype == np.uint8:
+        observations = rng.integers(256, size=(8, *lead, *shape), dtype=np.uint8)
     reward = np.zeros(lead, np.float32)
     timesteps = itertools.cycle(range(EPISODE_LENGTHS[1]))
 
@@ -228,7 +241,7 @@ class Network:
     def __init__(self, case: Case) -> None:
         parts = build(_sized(config_of(case.network), case))
         self.state = initial_state(parts)
-        self._envs = [RegimeEnv(cast(MujocoVectorEnv, env)) for env in parts.envs]
+        self._envs = [RegimeEnv(cast(EpisodeVectorEnv, env)) for env in parts.envs]
         noise, devices = parts.es.noise, parts.devices
         envs = cast(list[VectorEnv], self._envs)
         rollout = Rollout(parts.policy, noise, envs, devices)
@@ -248,6 +261,7 @@ class Network:
                 self.parts.es.ask(self.state.es),
                 population_tasks(self.parts.config, 0, 2),
                 used_statistics(self.parts.config, self.state),
+                self.state.reference,
             )
             self._is_rollout_warm = True
 
@@ -324,6 +338,7 @@ class _Slice:
 
     Args:
         seconds: how long it should last, at least.
+        warm_up: steps before it begins.
         clock: tells the time in seconds.
     """
 
@@ -331,9 +346,13 @@ class _Slice:
         """Ends the run."""
 
     def __init__(
-        self, seconds: float, clock: Callable[[], float] = time.perf_counter
+        self,
+        seconds: float,
+        warm_up: int = WARM_UP_STEPS,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._wanted = seconds
+        self._warm_up = warm_up
         self._clock = clock
         self._num_steps = 0
         self._started = 0.0
@@ -341,9 +360,9 @@ class _Slice:
     def __call__(self, progress: RolloutProgress) -> None:
         self._num_steps += 1
         now = self._clock()
-        if self._num_steps == WARM_UP_STEPS:
+        if self._num_steps == self._warm_up:
             self.first, self._started = progress, now
-        elif self._num_steps > WARM_UP_STEPS and now - self._started >= self._wanted:
+        elif self._num_steps > self._warm_up and now - self._started >= self._wanted:
             self.last, self.seconds = progress, now - self._started
             raise _Slice.Over
 
@@ -358,7 +377,9 @@ def measure_slice(
     ``work.update_pairs`` takes.
     """
     parts, state = network.parts, network.state
-    slice_ = _Slice(SLICE_SECONDS * work.seconds)
+    # Games have no fall to warm up to.
+    warm_up = WARM_UP_STEPS // 5 if regime == "atari" else WARM_UP_STEPS
+    slice_ = _Slice(SLICE_SECONDS * work.seconds, warm_up)
     tasks = _endless_tasks(parts, regime, SLICE_SECONDS * work.seconds)
     with watch() as watched:
         try:
@@ -366,6 +387,7 @@ def measure_slice(
                 parts.es.ask(state.es),
                 tasks,
                 used_statistics(parts.config, state),
+                state.reference,
                 slice_,
             )
         except _Slice.Over:
@@ -391,9 +413,11 @@ def _endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
 
     The first of each slot is met at some step of it, so that slots do not go in step.
     """
-    longest, fall = EPISODE_LENGTHS[1], EPISODE_LENGTHS[0]
-    mean_length = MEAN_LENGTH if regime == "trained" else fall
+    fall, longest = EPISODE_LENGTHS
+    mean_length = {"trained": MEAN_LENGTH, "untrained": fall, "atari": fall}[regime]
     steps = 50_000 * available_cores() * seconds  # physics makes a tenth of it
+    if regime == "atari":
+        longest, steps = parts.env.max_episode_steps, steps / 10
     num_tasks = 4 * parts.num_slots + math.ceil(steps / mean_length)
     config = _with_pairs(parts.config, -(-num_tasks // 2))
     tasks = population_tasks(config, 0, longest)
@@ -403,7 +427,8 @@ def _endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
         lengths[: parts.num_slots] = remaining_lengths(rng, parts.num_slots)
     else:
         lengths = np.full(len(tasks.pair), longest)
-        lengths[: parts.num_slots] = rng.integers(1, fall + 1, parts.num_slots)
+        ended = fall if regime == "untrained" else emulation.MEAN_LENGTH
+        lengths[: parts.num_slots] = rng.integers(1, ended + 1, parts.num_slots)
     return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
@@ -418,7 +443,9 @@ def measure_generation(
     )
     statistics = used_statistics(config, state)
     with watch() as rolled:
-        result = parts.rollout.run(parts.es.ask(state.es), tasks, statistics)
+        result = parts.rollout.run(
+            parts.es.ask(state.es), tasks, statistics, state.reference
+        )
     with watch() as updated:
         merge(state.observation_statistics, result.observations)
         jax.block_until_ready(parts.es.tell(state.es, fitness(result.returns, config)))
@@ -535,17 +562,22 @@ def profile(directory: Path, network: str, work: Work) -> Path:
         work: its slots and pairs.
     """
     profiled = Network(Case(network, "usual", (), work))
-    profiled.enter("untrained")
+    is_game = network in ATARI_NETWORKS
+    profiled.enter("atari" if is_game else "untrained")
     parts, state = profiled.with_pairs(work.num_pairs), profiled.state
     options = jax.profiler.ProfileOptions()
     # Every Python call would be an event: larger files, and the loop would slow down.
     options.python_tracer_level = 0
-    tasks = population_tasks(parts.config, 0, EPISODE_LENGTHS[1])
+    # A game's whole episodes would make gigabytes of events.
+    tasks = population_tasks(parts.config, 0, 40 if is_game else EPISODE_LENGTHS[1])
     with jax.profiler.trace(
         directory, create_perfetto_trace=True, profiler_options=options
     ):
         result = parts.rollout.run(
-            parts.es.ask(state.es), tasks, used_statistics(parts.config, state)
+            parts.es.ask(state.es),
+            tasks,
+            used_statistics(parts.config, state),
+            state.reference,
         )
         jax.block_until_ready(
             parts.es.tell(state.es, fitness(result.returns, parts.config))

@@ -14,11 +14,14 @@ from jax_es.config import ConfigError
 from jax_es.experiment import TrainConfig
 from jax_es.presets import preset
 
-Regime = Literal["trained", "untrained"]
-REGIMES: tuple[Regime, ...] = "trained", "untrained"
+Regime = Literal["trained", "untrained", "atari"]
+REGIMES: tuple[Regime, ...] = "trained", "untrained", "atari"
 
 Setting = Literal["usual", "few-slots", "1-core", "1-device"]
 """What a process may use: the machine and the network's own slots, or less."""
+
+ATARI_NETWORKS = "hero-dt", "hero-dt-fast", "atari-cnn"
+"""Networks that play Hero."""
 
 NETWORKS = (
     "humanoid-mlp",
@@ -27,6 +30,7 @@ NETWORKS = (
     "humanoid-dt+low-rank",
     "humanoid-dt+cache",
     "humanoid-dt-fast",
+    *ATARI_NETWORKS,
 )
 
 PAIRS_FACTORS = {"1x-pairs": 1, "4x-pairs": 4, "16x-pairs": 16}
@@ -50,6 +54,7 @@ _CONDITIONS = {
 PHYSICS_ROWS: dict[Regime, str] = {
     "trained": "physics",
     "untrained": "physics/untrained",
+    "atari": "physics/atari",
 }
 """The row that each regime is compared with."""
 
@@ -82,6 +87,8 @@ class Row(NamedTuple):
     @property
     def regime(self) -> Regime:
         """The regime whose physics the row is compared with."""
+        if self.network in ATARI_NETWORKS or self.condition == "atari":
+            return "atari"
         trained = self.condition in ("", "whole", "full-length", "1-device")
         return "trained" if trained else "untrained"
 
@@ -122,12 +129,13 @@ def all_rows() -> list[str]:
             f"{kind}/{network}/{condition}".rstrip("/")
             for network in NETWORKS
             for condition in conditions
+            if condition == "" or network not in ATARI_NETWORKS
         ]
     return rows
 
 
 def default_rows() -> list[str]:
-    """Lists the rows of the default form, about five minutes."""
+    """Lists the rows of the default form, about six minutes."""
     return [name for name in all_rows() if name == NORMALS or _is_default(parse(name))]
 
 
@@ -138,7 +146,8 @@ def _is_default(row: Row) -> bool:
         case Row("rollout" | "generation", network, "" | "untrained"):
             return network != "humanoid-dt+low-rank"
         case Row("update", network):  # attention does not matter to it
-            return network not in ("humanoid-dt+low-rank", "humanoid-dt+cache")
+            others = "humanoid-dt+low-rank", "humanoid-dt+cache", *ATARI_NETWORKS
+            return network not in others
         case Row("generation", network, "1-device"):
             return network == "humanoid-dt"
         case Row("generation", network, "own-actions"):
@@ -204,11 +213,17 @@ FEW_SLOTS_SHARE = 8
 """A whole generation is measured with this part of the slots, or it would take minutes
 (the long form: with all of them)."""
 
+ATARI_SLOTS = 64
+"""Slots of games: starting an emulator takes 0.1 s."""
+
 # Pairs of the update where 20 000 would take more than some seconds.
 _SHORT_UPDATES = {
     "humanoid-mlp": 2048,
     "humanoid-dt": 256,
     "humanoid-dt+cache": 256,
+    "hero-dt": 64,
+    "hero-dt-fast": 2048,
+    "atari-cnn": 2048,
 }
 _FULL_PAIRS, _FULL_UPDATE = 512, 20_000
 
@@ -239,6 +254,8 @@ def work_of(
         num_groups: as in :class:`Work`.
     """
     slots = config_of(network).rollout.num_slots if network else 1
+    if network in ATARI_NETWORKS:
+        slots = min(slots, ATARI_SLOTS)
     slots = num_slots or max(1, cores // 2) * slots
     if setting == "few-slots" and not full and num_slots is None:
         slots //= FEW_SLOTS_SHARE

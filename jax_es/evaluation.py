@@ -249,7 +249,7 @@ def evaluate(
         sigma=jnp.float32(condition.weight_noise or 0.0),
         num_pairs=num_episodes,
     )
-    return parts.rollout.run(population, tasks, trained.statistics)
+    return parts.rollout.run(population, tasks, trained.statistics, trained.reference)
 
 
 def episode_tasks(parts: Parts, num_episodes: int, seed: int) -> Tasks:

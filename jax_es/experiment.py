@@ -32,6 +32,7 @@ POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
     "mlp": models.MLPConfig,
     "lstm": models.LSTMConfig,
+    "cnn": models.CNNConfig,
     "image-decision-transformer": models.ImageDecisionTransformerConfig,
 }
 

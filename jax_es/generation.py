@@ -23,9 +23,10 @@ from jax_es.experiment import (
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
+from jax_es.reference import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
 from jax_es.task_queue import IDLE, Tasks
-from jax_es.types import Policy, PyTree, VectorEnv
+from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
 
 class TrainState(NamedTuple):
@@ -37,6 +38,8 @@ class TrainState(NamedTuple):
         step_cap: environment steps after which the next generation cuts an episode.
         total_env_steps: environment steps taken so far, evaluation included.
         best_evaluation_return: the highest mean evaluation return so far.
+        reference: ``[R, …]``, the reference batch of a policy that needs one; ``()``
+            for others. It never changes.
     """
 
     es: ESState
@@ -44,6 +47,7 @@ class TrainState(NamedTuple):
     step_cap: int
     total_env_steps: int
     best_evaluation_return: float
+    reference: PyTree = ()
 
 
 class Parts(NamedTuple):
@@ -114,8 +118,22 @@ def initial_state(parts: Parts) -> TrainState:
         step_cap=parts.env.max_episode_steps,
         total_env_steps=0,
         best_evaluation_return=-math.inf,
+        reference=_reference(parts),
     )
     return place(parts, state)
+
+
+def _reference(parts: Parts) -> PyTree:
+    """Gathers the policy's reference batch, if it needs one."""
+    config, policy = parts.config, parts.policy
+    if not needs_reference(policy):
+        return ()
+    # Environments of their own: what is gathered must not depend on the slots.
+    env = make_env(config.env, 8, config.rollout.num_threads)
+    try:
+        return reference_batch(env, policy.reference_size, config.seed)
+    finally:
+        env.close()
 
 
 def place(parts: Parts, state: TrainState) -> TrainState:
@@ -173,6 +191,7 @@ def run_generation(
         population,
         Tasks(*(np.concatenate(f) for f in zip(evaluation, members, strict=True))),
         used_statistics(config, state),
+        state.reference,
         on_step,
     )
     evaluated, told = split(result, config.evaluation.num_episodes)
@@ -182,7 +201,7 @@ def run_generation(
     )
     finished = time.perf_counter()
     return Generation(
-        state=TrainState(
+        state=state._replace(
             es=es_state,
             observation_statistics=merge(
                 state.observation_statistics, result.observations
@@ -296,8 +315,9 @@ def evaluate_mean(
     mean: PyTree,
     statistics: ObservationStatistics | None,
     tasks: Tasks,
+    reference: PyTree = (),
 ) -> RolloutResult:
     """Runs episodes of the policy with weights ``mean``."""
     state = parts.es.init(jax.random.key(0), mean)
     population: Population = parts.es.ask(parts.devices.share(state))
-    return parts.rollout.run(population, tasks, statistics)
+    return parts.rollout.run(population, tasks, statistics, reference)

@@ -12,7 +12,7 @@ from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.experiment import TrainConfig, make_env, make_policy
 from jax_es.normalization import ObservationStatistics, mean_and_std, scaled
 from jax_es.run_directory import find_run
-from jax_es.types import Policy, PyTree
+from jax_es.types import Policy, PyTree, needs_reference
 
 
 class TrainedMean(NamedTuple):
@@ -23,12 +23,15 @@ class TrainedMean(NamedTuple):
         mean: θ, as the policy's ``"params"``; NumPy arrays.
         statistics: for normalising observations; None if the run used none.
         generation: updates that led to θ.
+        reference: ``[R, …]``, of a policy that needs a reference batch; ``()`` for
+            others.
     """
 
     config: TrainConfig
     mean: PyTree
     statistics: ObservationStatistics | None
     generation: int
+    reference: PyTree = ()
 
 
 def load_mean(
@@ -55,8 +58,9 @@ def load_mean(
             f"checkpoint {checkpoint} of {directory.path} is not a training state of "
             f"jax-es (no {error}); choose another --checkpoint."
         ) from error
+    reference = restored.state.get("reference", ())
     if not config.rollout.observation_statistics:
-        return TrainedMean(config, mean, None, restored.step)
+        return TrainedMean(config, mean, None, restored.step, reference)
     try:
         statistics = ObservationStatistics(**restored.state["observation_statistics"])
     except (KeyError, TypeError) as error:
@@ -64,7 +68,7 @@ def load_mean(
             f"checkpoint {checkpoint} of {directory.path} has no observation "
             "statistics, through which its policy sees; choose another --checkpoint."
         ) from error
-    return TrainedMean(config, mean, statistics, restored.step)
+    return TrainedMean(config, mean, statistics, restored.step, reference)
 
 
 class LoadedPolicy:
@@ -115,6 +119,9 @@ class LoadedPolicy:
                 for part in mean_and_std(trained.statistics)
             )
         )
+        if needs_reference(policy):
+            reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
+            self._variables |= policy.prepare(self._variables, reference)
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
         # The implementation is pinned, so that sampled actions repeat.
         self._key = jax.random.key(seed, impl="threefry2x32")
@@ -178,9 +185,12 @@ class LoadedPolicy:
         )
 
     def _act_once(self, variables, carry, observation, reward, first, key):
+        seen = self._seen(observation)
+        return self._policy.apply(variables, carry, seen, reward, first, key)
+
+    def _seen(self, observation):
         mean, std = self._normalizer
-        observation = (scaled(observation) - mean) / std
-        return self._policy.apply(variables, carry, observation, reward, first, key)
+        return (scaled(observation) - mean) / std
 
 
 def load_policy(

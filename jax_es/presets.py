@@ -16,7 +16,9 @@ from jax_es.config import (
 )
 from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
 from models import (
+    IMAGE_POLICIES,
     AnyPolicyConfig,
+    CNNConfig,
     DecisionTransformerConfig,
     ImageDecisionTransformerConfig,
     LSTMConfig,
@@ -91,7 +93,10 @@ def _fast(config: TrainConfig) -> TrainConfig:
     if isinstance(policy, DecisionTransformerConfig):
         policy = replace(policy, attention="cache")
     es = replace(config.es, perturbation="low-rank")
-    return replace(config, policy=policy, es=es, rollout=_MANY_SLOTS)
+    # Of emulators there are no more: each takes 0.1 s to start.
+    plays_games = isinstance(policy, IMAGE_POLICIES)
+    rollout = config.rollout if plays_games else _MANY_SLOTS
+    return replace(config, policy=policy, es=es, rollout=rollout)
 
 
 _HERO_DT = TrainConfig(
@@ -99,6 +104,15 @@ _HERO_DT = TrainConfig(
     policy=ImageDecisionTransformerConfig(),
     es=ESConfig(num_pairs=40_000),
     num_generations=60,
+)
+
+_ATARI_CNN = TrainConfig(
+    # Salimans et al. begin an episode with up to 30 actions that do nothing.
+    env=EnvConfig("ALE/Hero-v5", noop_max=30),
+    policy=CNNConfig(),
+    es=ESConfig(num_pairs=1_000, perturbation="low-rank"),
+    # Normalised inside the network, by the reference batch.
+    rollout=RolloutConfig(num_slots=128, observation_statistics=False),
 )
 
 PRESETS: dict[str, TrainConfig] = {
@@ -110,6 +124,7 @@ PRESETS: dict[str, TrainConfig] = {
     "humanoid-dt-half": replace(_HUMANOID_DT, es=ESConfig(num_pairs=10_000)),
     "hero-dt": _HERO_DT,
     "hero-dt-fast": _fast(_HERO_DT),
+    "atari-cnn": _ATARI_CNN,
     "humanoid-standup": _task("HumanoidStandup-v5", 150_000.0, reward_scale=1e-5),
     "ant": _task("Ant-v5", 3000.0),
     "half-cheetah": _task("HalfCheetah-v5", 3000.0),

@@ -40,7 +40,7 @@ from jax_es.normalization import (
 from jax_es.openai_es import Population
 from jax_es.slots import Refill, Shared, SlotPrograms, Slots
 from jax_es.task_queue import IDLE, TaskQueue, Tasks
-from jax_es.types import Policy, VectorEnv
+from jax_es.types import Policy, PyTree, VectorEnv
 
 
 class RolloutResult(NamedTuple):
@@ -135,6 +135,7 @@ class Rollout:
         population: Population,
         tasks: Tasks,
         statistics: ObservationStatistics | None = None,
+        reference: PyTree = (),
         on_step: Callable[[RolloutProgress], None] = lambda progress: None,
     ) -> RolloutResult:
         """Runs every task to its end.
@@ -143,9 +144,10 @@ class Rollout:
             population: whose members the tasks name.
             tasks: the episodes. The tasks of a pair should follow each other.
             statistics: how the policy sees observations; as they are if not given.
+            reference: ``[R, …]``, of a ``ReferencePolicy``; none for others.
             on_step: called once a step. What it raises ends the run.
         """
-        shared = self._share(population, statistics)
+        shared = self._share(population, statistics, reference)
         if not self._is_compiled:
             self._programs.compile(shared)
             self._is_compiled = True
@@ -178,16 +180,18 @@ class Rollout:
         return jax.ShapeDtypeStruct(space.shape, space.dtype)
 
     def _share(
-        self, population: Population, statistics: ObservationStatistics | None
+        self,
+        population: Population,
+        statistics: ObservationStatistics | None,
+        reference: PyTree,
     ) -> Shared:
         """Places what all slots read on every device."""
         shape = self._envs[0].single_observation_space.shape
         if statistics is None:
-            normalizer = np.zeros(shape, np.float32), np.ones(shape, np.float32)
+            mean, std = np.zeros(shape, np.float32), np.ones(shape, np.float32)
         else:
-            mean, std = mean_and_std(statistics)
-            normalizer = mean.reshape(shape), std.reshape(shape)
-        return self._devices.share((population, normalizer))
+            mean, std = (part.reshape(shape) for part in mean_and_std(statistics))
+        return self._devices.share(Shared(population, mean, std, reference))
 
 
 class _Record:
@@ -269,6 +273,9 @@ class _Group:
         # Which environment each policy slot serves, [D, width].
         self._served = np.arange(num_slots).reshape(len(lanes), -1)
         self.is_live = np.zeros(num_slots, bool)
+        # Ended, and waiting until resets are worth their while.
+        self._vacant = np.zeros(num_slots, bool)
+        self._resets_at_once = getattr(env, "resets_at_once", 1)
         self._task = np.full(num_slots, IDLE)
         self._return = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int32)
@@ -350,18 +357,19 @@ class _Group:
         record.num_done += len(envs)
         self.is_live[envs] = False
         self._task[envs] = IDLE
-        started_envs = self._refill(envs)
-        if len(started_envs) < len(envs):
-            ended[started_envs] = False
-            self._env.halt(ended)
+        self._env.halt(ended)
+        self._vacant[envs] = True
+        is_time = self._vacant.sum() >= self._resets_at_once
+        if is_time or self._queue.is_empty() or not self.is_live.any():
+            self._refill(np.flatnonzero(self._vacant))
+            self._vacant[:] = False
             self._narrow()
 
-    def _refill(self, envs: np.ndarray) -> np.ndarray:
-        """Starts the next tasks in ``envs``; returns the environments that got one."""
+    def _refill(self, envs: np.ndarray) -> None:
+        """Starts the next tasks in ``envs``, as far as there are any."""
         tasks = self._take(envs)
         taken = tasks != IDLE
         self._start(envs[taken], tasks[taken])
-        return envs[taken]
 
     def _take(self, envs: np.ndarray) -> np.ndarray:
         """Takes a task from the queue for each of ``envs``, or :data:`IDLE`."""

@@ -12,21 +12,39 @@ order of its axes once the device axis is added, and copies it on the way in and
 """
 
 import functools
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jax_es.devices import Devices
 from jax_es.noise import Noise, member_key
 from jax_es.normalization import scaled
 from jax_es.openai_es import Population
 from jax_es.task_queue import IDLE
-from jax_es.types import Policy, PyTree, Variables
+from jax_es.types import Policy, PyTree, Variables, needs_reference
 
-Shared: TypeAlias = tuple[Population, tuple[jax.Array, jax.Array]]
-"""What all slots read: the population, and mean and std of observations ``[O]``."""
+
+class Shared(NamedTuple):
+    """What all slots read.
+
+    Attributes:
+        population: whose members the slots hold.
+        mean: ``[O]`` float32, subtracted from observations.
+        std: ``[O]`` float32, which then divides them.
+        reference: ``[R, …]`` observations for a ``ReferencePolicy``; ``()`` for others.
+    """
+
+    population: Population
+    mean: ArrayLike
+    std: ArrayLike
+    reference: PyTree
+
+    def seen(self, observation: jax.Array) -> jax.Array:
+        """Returns observations as policies see them."""
+        return (scaled(observation) - self.mean) / self.std
 
 
 class Slots(NamedTuple):
@@ -101,8 +119,8 @@ class SlotPrograms:
         self.widths = sorted({-(-width // by) for by in (1, 2, 4, 8)}, reverse=True)
         self._act = devices.map(
             self._act_on_device,
-            in_axes=(None, None, 0, 0, 0, 0, 0),
-            donate_argnums=(3,),
+            in_axes=(None, 0, 0, 0, 0, 0),
+            donate_argnums=(2,),
         )
         self._refill = devices.map(
             self._refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
@@ -118,7 +136,7 @@ class SlotPrograms:
     def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
         """Allocates ``width`` slots and their flat carries on every device."""
         unused = self._devices.put(np.zeros(self._devices.count))
-        return self._empty[width](shared[0], unused)
+        return self._empty[width](shared, unused)
 
     def refill(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes members into slots (full width); takes over the buffers of ``slots``.
@@ -128,7 +146,7 @@ class SlotPrograms:
             slots: ``[D, S/D, …]``.
             refill: ``[D, …]``, on the host.
         """
-        return self._refill(shared[0], slots, self._devices.put(refill))
+        return self._refill(shared, slots, self._devices.put(refill))
 
     def act(
         self,
@@ -155,7 +173,7 @@ class SlotPrograms:
         """
         observation = observation.astype(self._observation_dtype, copy=False)
         inputs = self._devices.put((observation, reward, timestep))
-        return self._act(*shared, slots, carry, *inputs)
+        return self._act(shared, slots, carry, *inputs)
 
     def pack(
         self, slots: Slots, carry: PyTree, positions: np.ndarray
@@ -186,8 +204,7 @@ class SlotPrograms:
 
     def _act_on_device(
         self,
-        population: Population,
-        normalizer: tuple[jax.Array, jax.Array],
+        shared: Shared,
         slots: Slots,
         carry: PyTree,
         observation: jax.Array,
@@ -195,16 +212,15 @@ class SlotPrograms:
         timestep: jax.Array,
     ) -> tuple[PyTree, jax.Array]:
         """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
-        shared = self._noise.shared(population.mean)
-        member_shapes = jax.eval_shape(self._zero_member, population)[0]
+        of_all = self._noise.shared(shared.population.mean)
+        member_shapes = jax.eval_shape(self._zero_member, shared)[0]
         carry_shapes = jax.eval_shape(self._policy.initial_carry)
-        mean, std = normalizer
 
         def act(member, seed, carry, observation, reward, timestep):
             carry, action = self._policy.apply(
-                {**shared, **_shaped(member, member_shapes)},
+                {**of_all, **_shaped(member, member_shapes)},
                 _shaped(carry, carry_shapes),
-                (scaled(observation) - mean) / std,
+                shared.seen(observation),
                 reward,
                 timestep == 0,
                 jax.random.fold_in(_key(seed), timestep),
@@ -215,10 +231,9 @@ class SlotPrograms:
             slots.variables, slots.seed, carry, observation, reward, timestep
         )
 
-    def _refill_on_device(
-        self, population: Population, slots: Slots, refill: Refill
-    ) -> Slots:
+    def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes the members of ``refill`` into their slots, one after the other."""
+        population = shared.population
 
         def write(i: jax.Array, slots: Slots) -> Slots:
             pair, sign = refill.pair[i], refill.sign[i]
@@ -230,9 +245,7 @@ class SlotPrograms:
                     member_key(population.key, pair), population.mean
                 ),
             )
-            member = self._noise.member(
-                population.mean, epsilon, sign * population.sigma
-            )
+            member = self._member(shared, epsilon, sign * population.sigma)
             position = refill.position[i]
             return Slots(
                 variables=jax.tree.map(
@@ -249,14 +262,14 @@ class SlotPrograms:
         return jax.lax.fori_loop(0, refill.count, write, slots)
 
     def _empty_on_device(
-        self, width: int, population: Population, _: jax.Array
+        self, width: int, shared: Shared, _: jax.Array
     ) -> tuple[Slots, PyTree]:
         """Allocates ``width`` slots and their policy carries."""
 
         def repeat(leaf) -> jax.Array:
             return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
 
-        member, epsilon = self._zero_member(population)
+        member, epsilon = self._zero_member(shared)
         slots = Slots(
             variables=jax.tree.map(repeat, _flat(member)),
             seed=jnp.zeros(width, jnp.int32),
@@ -265,13 +278,24 @@ class SlotPrograms:
         )
         return slots, jax.tree.map(repeat, _flat(self._policy.initial_carry()))
 
-    def _zero_member(self, population: Population) -> tuple[Variables, PyTree]:
+    def _zero_member(self, shared: Shared) -> tuple[Variables, PyTree]:
         """Returns the member whose ε is 0, and that ε."""
+        population = shared.population
         epsilon = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
             jax.eval_shape(self._noise.sample, population.key, population.mean),
         )
-        return self._noise.member(population.mean, epsilon, population.sigma), epsilon
+        return self._member(shared, epsilon, population.sigma), epsilon
+
+    def _member(self, shared: Shared, epsilon: PyTree, scale: jax.Array) -> Variables:
+        """Returns a member's own part of the policy's variables."""
+        mean = shared.population.mean
+        member = self._noise.member(mean, epsilon, scale)
+        if needs_reference(self._policy):
+            variables = {**self._noise.shared(mean), **member}
+            reference = jax.vmap(shared.seen)(shared.reference)
+            return {**member, **self._policy.prepare(variables, reference)}
+        return member
 
 
 def _flat(tree: PyTree) -> PyTree:

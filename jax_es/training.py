@@ -250,6 +250,7 @@ class _Session:
             self._parts.es.ask(state.es),
             tasks,
             used_statistics(config, state),
+            state.reference,
             self._on_step,
         )
         final = score(result.returns)

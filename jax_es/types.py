@@ -9,7 +9,7 @@ or ``envs`` fulfils one of these protocols without importing it.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import jax
 import numpy as np
@@ -66,17 +66,50 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class ReferencePolicy(Policy, Protocol):
+    """A policy that must see a reference batch before a member can act.
+
+    What :meth:`prepare` returns joins the member's variables for all its episodes.
+    """
+
+    @property
+    def reference_size(self) -> int:
+        """Observations in the reference batch (R); 0 if none is needed after all."""
+        ...
+
+    def prepare(self, variables: Variables, reference: jax.Array) -> Variables:
+        """Returns further collections for one member.
+
+        Args:
+            variables: as in :meth:`Policy.apply`, without those collections.
+            reference: ``[R, …]``, observations normalised as those of
+                :meth:`Policy.apply`.
+        """
+        ...
+
+
+def needs_reference(policy: Policy) -> TypeGuard[ReferencePolicy]:
+    """Returns whether a policy's members must see a reference batch."""
+    return isinstance(policy, ReferencePolicy) and policy.reference_size > 0
+
+
 class VectorEnv(Protocol):
     """``gymnasium.vector.VectorEnv`` with autoreset disabled, plus :meth:`halt`.
 
-    ``num_envs``, ``single_observation_space`` and ``single_action_space`` mean what
-    they mean in Gymnasium. An ended environment stands still until its next reset:
-    :meth:`step` ignores its action, repeats its last observation and pays 0.
+    ``num_envs``, ``single_observation_space``, ``single_action_space`` and
+    ``action_space`` mean what they mean in Gymnasium. An ended environment stands
+    still until its next reset: :meth:`step` ignores its action, repeats its last
+    observation and pays 0.
+
+    Where a reset is costly, and several are done side by side, an environment may have
+    the attribute ``resets_at_once``: rollouts wait until so many episodes have ended.
     """
 
     num_envs: int
     single_observation_space: Any
     single_action_space: Any
+    action_space: Any
 
     @property
     def max_episode_steps(self) -> int:

@@ -1,5 +1,6 @@
 """Policies as Flax modules: what acts, whatever trains it."""
 
+from models.cnn import CNN, CNNConfig, CNNPolicy
 from models.decision_transformer import (
     DecisionTransformer,
     DecisionTransformerConfig,
@@ -22,6 +23,7 @@ from models.mlp import MLP, MLPConfig, MLPPolicy
 from models.policy import ActionSpec, BoxActions, DiscreteActions, PolicyConfig
 
 __all__ = [
+    "CNN",
     "IMAGE_POLICIES",
     "LSTM",
     "MLP",
@@ -29,6 +31,8 @@ __all__ = [
     "AnyPolicy",
     "AnyPolicyConfig",
     "BoxActions",
+    "CNNConfig",
+    "CNNPolicy",
     "DecisionTransformer",
     "DecisionTransformerConfig",
     "DecisionTransformerPolicy",

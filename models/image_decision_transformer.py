@@ -86,9 +86,8 @@ class ImageEncoder(nn.Module):
             layers.append(
                 Conv(
                     features,
-                    (kernel, kernel),
+                    kernel,
                     stride,
-                    padding="VALID",
                     kernel_init=symmetric_uniform(bound),
                     bias_init=symmetric_uniform(bound),
                 )

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from models.cnn import CNNConfig, CNNPolicy
 from models.decision_transformer import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
@@ -15,13 +16,21 @@ from models.mlp import MLPConfig, MLPPolicy
 from models.policy import ActionSpec
 
 AnyPolicy: TypeAlias = (
-    MLPPolicy | LSTMPolicy | DecisionTransformerPolicy | ImageDecisionTransformerPolicy
+    MLPPolicy
+    | LSTMPolicy
+    | DecisionTransformerPolicy
+    | CNNPolicy
+    | ImageDecisionTransformerPolicy
 )
 AnyPolicyConfig: TypeAlias = (
-    MLPConfig | LSTMConfig | DecisionTransformerConfig | ImageDecisionTransformerConfig
+    MLPConfig
+    | LSTMConfig
+    | DecisionTransformerConfig
+    | CNNConfig
+    | ImageDecisionTransformerConfig
 )
 
-IMAGE_POLICIES = (ImageDecisionTransformerConfig,)
+IMAGE_POLICIES = (CNNConfig, ImageDecisionTransformerConfig)
 """The configs of policies that observe images; all others observe vectors."""
 
 
@@ -55,12 +64,14 @@ def make_policy(
             return MLPPolicy(config, shape[0], actions)
         case LSTMConfig():
             return LSTMPolicy(config, shape[0], actions)
+        case CNNConfig():
+            return CNNPolicy(config, shape, actions)
         case ImageDecisionTransformerConfig():
             return ImageDecisionTransformerPolicy(config, shape, actions)
         case DecisionTransformerConfig():
             return DecisionTransformerPolicy(config, shape[0], actions)
     raise ValueError(
         f"config must be the config of a policy, got {type(config).__name__}: "
-        "pass MLPConfig, LSTMConfig, DecisionTransformerConfig or "
+        "pass MLPConfig, LSTMConfig, DecisionTransformerConfig, CNNConfig or "
         "ImageDecisionTransformerConfig"
     )

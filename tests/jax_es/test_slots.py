@@ -14,7 +14,7 @@ from jax_es.config import ESConfig
 from jax_es.devices import Devices
 from jax_es.noise import FullNoise, LowRankNoise
 from jax_es.openai_es import openai_es
-from jax_es.slots import Refill, SlotPrograms
+from jax_es.slots import Refill, Shared, SlotPrograms
 from models import BoxActions, DecisionTransformerConfig, make_policy
 
 OBSERVATION_SIZE, WIDTH = 5, 6
@@ -37,7 +37,7 @@ def make_programs(num_heads, attention, noise):
     es = openai_es(ESConfig(num_pairs=2), noise)
     population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
     normalizer = np.zeros(OBSERVATION_SIZE, "f4"), np.ones(OBSERVATION_SIZE, "f4")
-    shared = devices.share((population, normalizer))
+    shared = devices.share(Shared(population, *normalizer, ()))
     return programs, devices, shared, *programs.empty(shared, WIDTH)
 
 
@@ -76,7 +76,7 @@ def test_acting_copies_no_cache(num_heads, noise):
         np.zeros((2, WIDTH), "f4"),
         np.zeros((2, WIDTH), "i4"),
     )
-    lowered = programs._act.lower(*shared, slots, carry, *devices.put(inputs))
+    lowered = programs._act.lower(shared, slots, carry, *devices.put(inputs))
     compiled = lowered.compile()
     caches = sizes(carry)
     assert len(caches) == 1, "all caches are as large as each other"
@@ -89,7 +89,7 @@ def test_acting_copies_no_cache(num_heads, noise):
 def test_refilling_copies_no_members(num_heads, noise):
     programs, devices, shared, slots, _ = make_programs(num_heads, "cache", noise)
     refill = devices.put(Refill.empty(2, WIDTH))
-    compiled = programs._refill.lower(shared[0], slots, refill).compile()
+    compiled = programs._refill.lower(shared, slots, refill).compile()
     assert not copies(compiled.as_text(), sizes(slots.variables))
     on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(slots)) // 2
     assert compiled.memory_analysis().alias_size_in_bytes == on_device

@@ -11,6 +11,13 @@ import pytest
 from models.layers import Conv, Dense, Embed, LayerNorm, fan_in_dense
 from tests.models.perturbed import perturbed, random_perturbation
 
+
+def linen_conv(features, kernel_size, stride, use_bias=True):
+    return nn.Conv(
+        features, (kernel_size,) * 2, stride, padding="VALID", use_bias=use_bias
+    )
+
+
 # Ours, Linen's, the layer's arguments, and the shape of its input.
 CASES = {
     "dense": (Dense, nn.Dense, {"features": 6}, (7,)),
@@ -22,35 +29,30 @@ CASES = {
     "embed-two": (Embed, nn.Embed, {"num_embeddings": 2, "features": 5}, "indices"),
     "embed-one": (Embed, nn.Embed, {"num_embeddings": 1, "features": 5}, "indices"),
     "norm": (LayerNorm, functools.partial(nn.LayerNorm, epsilon=1e-5), {}, (3, 8)),
-    "conv-same": (
+    "conv": (
         Conv,
-        nn.Conv,
-        {"features": 5, "kernel_size": (3, 2), "strides": (2, 1)},
-        (7, 6, 3),
+        linen_conv,
+        {"features": 5, "kernel_size": 4, "stride": 2},
+        (8, 6, 3),
     ),
-    "conv-valid": (
+    # Neither side is a whole number of strides; leading axes.
+    "conv-batch": (
         Conv,
-        nn.Conv,
-        {"features": 4, "kernel_size": (3, 3), "strides": 2, "padding": "VALID"},
-        (2, 9, 8, 2),
+        linen_conv,
+        {"features": 4, "kernel_size": 6, "stride": 2},
+        (2, 9, 11, 2),
     ),
     "conv-no-bias": (
         Conv,
-        nn.Conv,
-        {"features": 4, "kernel_size": (2, 2), "use_bias": False, "padding": 1},
-        (5, 5, 1),
+        linen_conv,
+        {"features": 4, "kernel_size": 3, "stride": 1, "use_bias": False},
+        (5, 6, 1),
     ),
-    "conv-dilated": (
+    "conv-apart": (
         Conv,
-        nn.Conv,
-        {
-            "features": 3,
-            "kernel_size": (3,),
-            "kernel_dilation": 2,
-            "input_dilation": 2,
-            "padding": 1,
-        },
-        (8, 2),
+        linen_conv,
+        {"features": 3, "kernel_size": 2, "stride": 2},
+        (2, 2, 5, 4, 2),
     ),
 }
 # Rank 1 is what the weights are tested with one by one.
@@ -117,8 +119,9 @@ def test_every_weight_may_be_perturbed_alone(case):
 
 def test_without_a_perturbation_it_is_linens_layer(case):
     layer, theirs, params, x = case
-    # The difference: ours computes the variance from centred numbers.
-    tolerance = 2e-6 if isinstance(layer, LayerNorm) else 0.0
+    # The differences: ours computes the variance from centred numbers, and a
+    # convolution by products of matrices.
+    tolerance = 2e-6 if isinstance(layer, LayerNorm | Conv) else 0.0
     actual, expected = plain(layer, params, x), plain(theirs, params, x)
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
     # The same weights: names, shapes and types.
@@ -126,6 +129,11 @@ def test_without_a_perturbation_it_is_linens_layer(case):
         jax.eval_shape(module.init, jax.random.key(0), x) for module in (layer, theirs)
     )
     assert own == others
+
+
+def test_a_stride_divides_its_kernel():
+    with pytest.raises(ValueError, match="stride must divide kernel_size, got 2 and 3"):
+        Conv(4, kernel_size=3, stride=2).init(jax.random.key(0), jnp.zeros((9, 9, 1)))
 
 
 def test_layer_norm_starts_as_a_plain_normalisation():

@@ -1,0 +1,226 @@
+"""Convolutional policy for Atari with virtual batch normalisation.
+
+Two convolutions and a dense layer, each normalised before its ReLU: the network with
+which Salimans et al. 2017 (arXiv 1703.03864) play Atari. Normalisation makes a member's
+actions depend on what it sees: without, many perturbed networks always choose the same
+action, whatever the frame.
+
+*Virtual* batch normalisation (Salimans et al. 2016, arXiv 1606.03498) takes mean and
+variance from a fixed batch of observations, the reference, instead of from what the
+policy happens to see. They are statistics of the *activations*, so each member has its
+own: :meth:`CNNPolicy.prepare` sends the reference through a member's weights, once,
+before its episodes. Lorenc & Neruda (arXiv 2501.13883) call something else by that
+name, running statistics of the *observations*, one for all members, which grow from
+generation to generation (``jax_es/normalization.py``). Either can be had without the
+other.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.layers import (
+    Conv,
+    Dense,
+    fan_in_dense,
+    perturbation,
+    shift,
+    symmetric_uniform,
+)
+from models.policy import (
+    ActionSpec,
+    PolicyConfig,
+    check_sizes,
+    require,
+    select_action,
+    to_environment,
+)
+
+SMALLEST_IMAGE = 20
+"""Rows and columns of which the two convolutions leave one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CNNConfig(PolicyConfig):
+    """Salimans' convolutional network (``cnn``)."""
+
+    hidden_size: int = 256
+    """Width of the dense layer, in units."""
+    normalization: Literal["virtual-batch", "none"] = "virtual-batch"
+    """Normalise each layer by mean and variance that a fixed reference batch has under
+    the member's own weights (Salimans et al.), or not at all."""
+    reference_size: int = 128
+    """Observations in the reference batch, from random play before the first
+    generation; read by normalization virtual-batch only."""
+
+    def __post_init__(self):
+        """Checks the fields."""
+        super().__post_init__()
+        require(
+            self.hidden_size >= 1,
+            "hidden_size",
+            self.hidden_size,
+            "it must be at least 1; 256 is usual",
+        )
+        require(
+            self.normalization in ("virtual-batch", "none"),
+            "normalization",
+            self.normalization,
+            "choose virtual-batch or none",
+        )
+        require(
+            self.reference_size >= 2,
+            "reference_size",
+            self.reference_size,
+            "a variance takes at least 2 observations; 128 is usual",
+        )
+
+
+class VirtualBatchNorm(nn.Module):
+    """Normalises each feature by what a reference batch has of it.
+
+    y = γ (x − μ)/√(v + ε) + β with γ and β as weights. Where the collection
+    ``"batch_stats"`` is mutable, the input is the reference batch itself: its mean μ
+    and variance v, over all axes but the last, are stored there.
+    """
+
+    features: int
+    epsilon: float = 1e-5
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Normalises ``[..., features]``."""
+        size = self.features
+        scale = self.param("scale", nn.initializers.ones, (size,))
+        bias = self.param("bias", nn.initializers.zeros, (size,))
+        own_scale, own_bias = (perturbation(self, n) for n in ("scale", "bias"))
+        scale = scale if own_scale is None else scale + own_scale
+        bias = bias if own_bias is None else bias + own_bias
+        mean = self.variable("batch_stats", "mean", jnp.zeros, (size,))
+        variance = self.variable("batch_stats", "variance", jnp.ones, (size,))
+        if self.is_mutable_collection("batch_stats") and not self.is_initializing():
+            batch = inputs.reshape(-1, size)
+            mean.value = batch.mean(axis=0)
+            variance.value = jnp.square(shift(batch, -mean.value)).mean(axis=0)
+        factor = scale * jax.lax.rsqrt(variance.value + self.epsilon)
+        centred = shift(inputs, -mean.value)
+        return shift(jnp.einsum("...d,d->...d", centred, factor), bias)
+
+
+class CNN(nn.Module):
+    """Maps images ``[..., C, H, W]`` to ``[..., num_outputs]``."""
+
+    config: CNNConfig
+    image_shape: tuple[int, ...]
+    num_outputs: int
+
+    def setup(self):
+        """Names the layers."""
+        is_normalised = self.config.normalization == "virtual-batch"
+        (channels, *sides), layers, norms = self.image_shape, [], []
+        for features, kernel, stride in ((16, 8, 4), (32, 4, 2)):
+            start = symmetric_uniform(1.0 / math.sqrt(channels * kernel * kernel))
+            # A bias before a normalisation would be subtracted again.
+            layers.append(
+                Conv(features, kernel, stride, not is_normalised, start, start)
+            )
+            channels, sides = features, [(n - kernel) // stride + 1 for n in sides]
+        self.convolutions = layers
+        fan_in = channels * math.prod(sides)
+        start = symmetric_uniform(1.0 / math.sqrt(fan_in))
+        self.hidden = Dense(
+            self.config.hidden_size,
+            use_bias=not is_normalised,
+            kernel_init=start,
+            bias_init=start,
+        )
+        if is_normalised:
+            norms = [VirtualBatchNorm(n) for n in (16, 32, self.config.hidden_size)]
+        self.norms = norms
+        self.head = fan_in_dense(self.config.hidden_size, self.num_outputs)
+
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Returns the action before its tanh, or logits."""
+        x = jnp.moveaxis(images, -3, -1)  # Linen convolves with the channels last
+        for i, layer in enumerate(self.convolutions):
+            x = nn.relu(self._normalise(i, layer(x)))
+        x = self.hidden(x.reshape(*x.shape[:-3], -1))
+        return self.head(nn.relu(self._normalise(2, x)))
+
+    def _normalise(self, layer: int, x: jax.Array) -> jax.Array:
+        """Normalises a layer's outputs, if the network does so."""
+        return self.norms[layer](x) if self.norms else x
+
+
+@dataclasses.dataclass(frozen=True)
+class CNNPolicy:
+    """A ``CNN`` as a policy of ``jax_es.types``; its carry is empty."""
+
+    config: CNNConfig
+    observation_shape: tuple[int, ...]
+    actions: ActionSpec
+
+    def __post_init__(self):
+        """Checks that the config fits the environment."""
+        check_sizes(self.config, math.prod(self.observation_shape), self.actions)
+        if min(self.observation_shape[1:]) < SMALLEST_IMAGE:
+            raise ValueError(
+                "policy cnn takes images (C, H, W) of at least "
+                f"{SMALLEST_IMAGE} × {SMALLEST_IMAGE} pixels, got the shape "
+                f"{self.observation_shape}: put the channels first, or choose another "
+                "env.id"
+            )
+
+    @functools.cached_property
+    def network(self) -> CNN:
+        """The Flax module."""
+        return CNN(self.config, self.observation_shape, self.actions.num_outputs)
+
+    @property
+    def reference_size(self) -> int:
+        """How many observations :meth:`prepare` takes; 0 if it is not needed."""
+        is_normalised = self.config.normalization == "virtual-batch"
+        return self.config.reference_size if is_normalised else 0
+
+    def init(self, key: jax.Array) -> Any:
+        """Draws the initial ``"params"`` collection; ``key`` is consumed."""
+        return self.network.init(key, jnp.zeros(self.observation_shape))["params"]
+
+    def prepare(
+        self, variables: Mapping[str, Any], reference: jax.Array
+    ) -> Mapping[str, Any]:
+        """Returns the collection ``"batch_stats"`` for a member's weights.
+
+        Args:
+            variables: the member's Flax collections.
+            reference: ``[reference_size, C, H, W]``, normalised as observations are.
+        """
+        _, statistics = self.network.apply(
+            dict(variables), reference, mutable=["batch_stats"]
+        )
+        return statistics
+
+    def initial_carry(self) -> tuple[()]:
+        """Returns the empty carry."""
+        return ()
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        carry: tuple[()],
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[tuple[()], jax.Array]:
+        """Chooses the action of one step; reads the observation only."""
+        del reward, first
+        outputs = self.network.bind(variables)(observation)
+        action = select_action(self.config, self.actions, outputs, key)
+        return carry, to_environment(self.config, self.actions, action)

@@ -1,0 +1,190 @@
+"""Salimans' convolutional policy: its size, its normalisation, its perturbations."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.noise import FullNoise, LowRankNoise
+from jax_es.types import Policy, needs_reference
+from models import (
+    BoxActions,
+    CNNConfig,
+    DiscreteActions,
+    MLPConfig,
+    make_policy,
+)
+from tests.models.perturbed import inputs_of, perturbed, random_member, run, steps
+
+IMAGE = 2, 28, 24
+CHOICE = DiscreteActions(3)
+NUM_STEPS = 4
+NORMALISED = make_policy(
+    CNNConfig(hidden_size=12, reference_size=6, normalization="virtual-batch"),
+    IMAGE,
+    CHOICE,
+)
+PLAIN = make_policy(CNNConfig(hidden_size=12, normalization="none"), IMAGE, CHOICE)
+
+
+def frames(count, seed):
+    return np.float32(np.random.default_rng(seed).uniform(size=(count, *IMAGE)))
+
+
+REFERENCE = frames(6, seed=1)
+EPISODE = inputs_of(frames(NUM_STEPS, seed=2), np.zeros(NUM_STEPS))
+
+
+def outputs_of(policy, variables):
+    """The network's outputs ``[T, A]`` on :data:`EPISODE`, prepared if need be."""
+    if needs_reference(policy):
+        prepared = jax.jit(policy.prepare)(variables, REFERENCE)
+        variables = {**variables, **prepared}
+    return np.asarray(run(policy, variables, (), EPISODE)[1][0])
+
+
+def convolved(images, kernel, stride):
+    """``[B, H, W, c]`` → ``[B, H', W', d]``, one output place at a time."""
+    size = kernel.shape[0]
+    rows, columns = (
+        range(0, n - size + 1, stride) for n in (images.shape[1], images.shape[2])
+    )
+    return np.stack(
+        [
+            np.stack(
+                [
+                    np.tensordot(images[:, i : i + size, j : j + size], kernel, 3)
+                    for j in columns
+                ],
+                axis=1,
+            )
+            for i in rows
+        ],
+        axis=1,
+    )
+
+
+def by_numpy(params, images, reference):
+    """The network, written from its definition, in float64.
+
+    With a reference, it goes through the layers beside the images; its own mean and
+    variance normalise both.
+    """
+    params = jax.tree.map(np.float64, params)
+    batch = np.moveaxis(np.float64(np.concatenate([images, reference])), 1, -1)
+    count = len(images)
+
+    def normalised(layer, x):
+        if len(reference) == 0:
+            return x
+        weights = params[f"norms_{layer}"]
+        axes = tuple(range(x.ndim - 1))
+        mean, variance = x[count:].mean(axis=axes), x[count:].var(axis=axes)
+        standard = (x - mean) / np.sqrt(variance + 1e-5)
+        return weights["scale"] * standard + weights["bias"]
+
+    for layer, stride in enumerate((4, 2)):
+        weights = params[f"convolutions_{layer}"]
+        batch = convolved(batch, weights["kernel"], stride) + weights.get("bias", 0)
+        batch = np.maximum(normalised(layer, batch), 0)
+    weights = params["hidden"]
+    batch = batch.reshape(len(batch), -1) @ weights["kernel"] + weights.get("bias", 0)
+    batch = np.maximum(normalised(2, batch), 0)
+    return batch[:count] @ params["head"]["kernel"] + params["head"]["bias"]
+
+
+def test_salimans_network():
+    policy = make_policy(CNNConfig(), (4, 84, 84), DiscreteActions(18))
+    params = jax.eval_shape(policy.init, jax.random.key(0))
+    kernels = 8 * 8 * 4 * 16 + 4 * 4 * 16 * 32 + 9 * 9 * 32 * 256
+    norms, head = 2 * (16 + 32 + 256), 256 * 18 + 18
+    sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
+    assert sum(sizes) == kernels + norms + head == 681_074
+    assert policy.reference_size == 128
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_virtual_batch_normalisation_equals_numpys(seed, random_params):
+    params = random_params(NORMALISED, seed)
+    expected = by_numpy(params, EPISODE[0], REFERENCE)
+    actual = outputs_of(NORMALISED, {"params": params})
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
+    # What a policy sees does not change its statistics: one frame, the same outputs.
+    alone = by_numpy(params, EPISODE[0][:1], REFERENCE)
+    np.testing.assert_allclose(expected[:1], alone, rtol=1e-9)
+    # Another reference, another network.
+    other = by_numpy(params, EPISODE[0], frames(6, seed=9))
+    assert np.abs(other - expected).max() > 0.01
+
+
+def test_without_normalisation_it_equals_numpys(random_params):
+    params = random_params(PLAIN)
+    expected = by_numpy(params, EPISODE[0], EPISODE[0][:0])
+    actual = outputs_of(PLAIN, {"params": params})
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
+    assert np.ptp(expected, axis=0).min() > 0.01
+
+
+@pytest.mark.parametrize("policy", [NORMALISED, PLAIN], ids=["normalised", "plain"])
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1), LowRankNoise(4)])
+def test_a_member_acts_as_its_written_out_weights(policy, noise, random_params):
+    """Its statistics are those of its own weights, too."""
+    mean = random_params(policy)
+    member = random_member(noise, mean, 0.3)
+    written_out = (
+        perturbed(mean, member["perturbation"])
+        if "perturbation" in member
+        else member["params"]
+    )
+    reference = REFERENCE if policy is NORMALISED else REFERENCE[:0]
+    expected = by_numpy(written_out, EPISODE[0], reference)
+    actual = outputs_of(policy, {**noise.shared(mean), **member})
+    np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3)
+    assert np.abs(expected - by_numpy(mean, EPISODE[0], reference)).max() > 0.05
+
+
+def test_every_weight_acts(random_params):
+    """A perturbation of any weight changes the outputs, unless nobody reads it."""
+    params = random_params(NORMALISED)
+    prepared = jax.jit(NORMALISED.prepare)({"params": params}, REFERENCE)
+
+    def total(perturbation):
+        variables = {"params": params, "perturbation": perturbation, **prepared}
+        _, (outputs, _) = steps(NORMALISED, variables, (), EPISODE)
+        return jnp.square(outputs).sum()
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    for path, gradient in jax.tree.leaves_with_path(jax.jit(jax.grad(total))(zeros)):
+        assert np.abs(gradient).max() > 0, path
+
+
+def test_who_needs_a_reference():
+    assert isinstance(NORMALISED, Policy)
+    assert needs_reference(NORMALISED)
+    assert not needs_reference(PLAIN)
+    assert not needs_reference(make_policy(MLPConfig(), 3, CHOICE))
+
+
+def test_real_actions_are_possible(random_params):
+    policy = make_policy(CNNConfig(), IMAGE, BoxActions((-1.0, 0.0), (1.0, 5.0)))
+    variables = {"params": random_params(policy)}
+    variables |= policy.prepare(variables, REFERENCE)
+    actions = np.asarray(run(policy, variables, (), EPISODE)[1][1])
+    assert actions.shape == (NUM_STEPS, 2)
+    assert (actions >= [-1, 0]).all()
+    assert (actions <= [1, 5]).all()
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"policy.hidden_size=0 .* at least 1"):
+        CNNConfig(hidden_size=0)
+    with pytest.raises(ValueError, match=r"policy.reference_size=1 .* at least 2"):
+        CNNConfig(reference_size=1)
+    with pytest.raises(ValueError, match=r"policy.normalization='batch' .* choose"):
+        CNNConfig(normalization="batch")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"20 × 20 pixels.*\(96, 96, 3\): put"):
+        make_policy(CNNConfig(), (96, 96, 3), CHOICE)
+    with pytest.raises(ValueError, match=r"takes images .* shape \(17,\)"):
+        make_policy(CNNConfig(), 17, CHOICE)
