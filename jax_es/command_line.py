@@ -62,7 +62,7 @@ def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
         text = re.sub(r"╭─[^─]*─+╮|[╭╮╰╯│─]+", " ", errors.getvalue())
         # The box ends with a pointer to --help, which our line gives in its own way.
         text = text.partition("For full helptext")[0].partition("Full helptext")[0]
-        text = " ".join(re.sub(r"Error parsing config[\w.]*:", "", text).split())
+        text = " ".join(re.sub(r"Error parsing \w[\w.]*:", "", text).split())
         raise InputError(f"{text} (--help lists all options)") from None
 
 

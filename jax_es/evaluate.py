@@ -1,53 +1,105 @@
-"""Evaluates a run: ``python -m jax_es.evaluate RUN [--checkpoint best|last|N]``."""
+"""Evaluates runs: ``python -m jax_es.evaluate RUN [RUN …]``.
+
+Does a policy heed the return that it is asked for (``--target-returns``), and does it
+survive rounded (``--weights``) and noisy weights (``--weight-noise``)? Each option is a
+sweep of its own from the policy as it was trained. All conditions meet the same seeds.
+"""
 
 import dataclasses
+import itertools
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.generation import Parts, build, evaluate_mean, evaluation_tasks
-from jax_es.loading import TrainedMean, check_fits, load_mean, load_policy
+from jax_es.evaluation import (
+    Condition,
+    Evaluation,
+    Experiment,
+    episode_tasks,
+    evaluate_experiment,
+    prepare,
+    sweeps,
+)
+from jax_es.evaluation_report import (
+    check_writable,
+    experiment_report,
+    list_of_values,
+    run_report,
+    table,
+    write_csv,
+)
+from jax_es.loading import load_policy
+from jax_es.robustness import Precision
 from jax_es.rollout import RolloutResult
-from jax_es.run_directory import find_run
-from jax_es.video import check_format, record_video
-
-SEED_STREAM = 2**20
-"""Stands where training has the generation: evaluation meets episodes of its own."""
+from jax_es.run_directory import RunDirectory, find_runs
+from jax_es.video import check_encoder, record_video
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Evaluates the mean policy of a run's checkpoint."""
+    """Evaluates the mean policies of runs."""
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """The run's folder, runs/NAME."""
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders, runs/NAME, or experiment folders with runs seed-0, seed-1, … in
+    them. All must have the same environment. Runs that differ in their seeds alone are
+    also summarised together, over their mean returns."""
     checkpoint: str = "best"
     """best (highest evaluation return in training), last, or a number of finished
     generations."""
     episodes: int = 100
-    """Episodes to run."""
+    """Episodes to run, under each condition."""
     seed: int = 0
-    """Seeds the episodes; training used others."""
+    """Seeds the episodes, alike under all conditions; training used others."""
+    target_returns: tuple[float, ...] = ()
+    """Also ask the policy (a decision-transformer) for each of these returns, in the
+    environment's unit; with a rank test between them."""
+    weights: tuple[Precision, ...] = ()
+    """Also round all weights to each of these, and compute in float32 with the rounded
+    values. Integers are symmetric with a scale per output channel; a bias or another
+    vector has one scale."""
+    weight_noise: tuple[float, ...] = ()
+    """Also add normal noise of each of these standard deviations to every weight; each
+    episode has a draw of its own, so statistics are over draws as well."""
     json: bool = False
     """Print one JSON object instead of a table."""
+    csv: Path | None = None
+    """Also write a row for each condition of each run into this file."""
     video: Path | None = None
-    """Also record one episode into this file (.mp4 or .gif)."""
+    """Also record an episode of the first run, as it was trained, into this file (.mp4
+    or .gif)."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
+        require(self.runs != (), "RUN is required; give at least one run's folder.")
         require(
             self.episodes >= 1, f"--episodes must be at least 1, got {self.episodes}."
         )
         require(self.seed >= 0, f"--seed must be at least 0, got {self.seed}.")
+        for value in self.target_returns:
+            require(
+                math.isfinite(value),
+                f"--target-returns must be finite, got {value}; leave it out.",
+            )
+        for value in self.weight_noise:
+            require(
+                0 < value < math.inf,
+                f"--weight-noise must be positive and finite, got {value}; the policy "
+                "without noise is always evaluated.",
+            )
         if self.video is not None:
-            check_format(self.video)
+            check_encoder(self.video)
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """The base condition and what is swept."""
+        return sweeps(self.target_returns, self.weights, self.weight_noise)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,91 +110,84 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, prog="python -m jax_es.evaluate")
+        runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
-        configure_cpu_devices(find_run(arguments.run).config().rollout.num_devices)
+        configure_cpu_devices(_num_devices(runs))
         use_compilation_cache()
-        trained = load_mean(arguments.run, arguments.checkpoint)
-        parts = build(_for_evaluation(trained, arguments.episodes))
-        check_fits(trained, parts.policy)
-    result = evaluate(parts, trained, arguments.episodes, arguments.seed)
-    report = {
-        "run": str(arguments.run),
-        "env_id": trained.config.env.id,
-        "checkpoint": arguments.checkpoint,
-        "generation": trained.generation,
-        "seed": arguments.seed,
-        **summary(result),
-    }
-    text = json.dumps(report, indent=2) if arguments.json else _table(report)
-    sys.stdout.write(text + "\n")
-    if arguments.video is not None:
-        with input_errors():
-            policy = load_policy(arguments.run, arguments.checkpoint)
-            seed = int(_tasks(parts, 1, arguments.seed).seed[0])
-            record_video(policy, trained.config.env, arguments.video, seed)
+        experiments = prepare(
+            runs, arguments.checkpoint, arguments.conditions, arguments.episodes
+        )
+        if arguments.csv is not None:
+            check_writable(arguments.csv)
+        if arguments.video is not None:
+            # Before the episodes, since a machine may have no way to render.
+            _record(arguments, runs[0], experiments[0], arguments.video)
+    evaluated = _run(experiments, arguments)
+    report = _json if arguments.json else _text
+    sys.stdout.write(report(evaluated, arguments) + "\n")
+    if arguments.csv is not None:
+        write_csv(arguments.csv, evaluated, arguments.checkpoint, arguments.seed)
     return 0
 
 
-def evaluate(
-    parts: Parts, trained: TrainedMean, num_episodes: int, seed: int
-) -> RolloutResult:
-    """Runs episodes of a trained mean policy, each to its own end."""
-    tasks = _tasks(parts, num_episodes, seed)
-    return evaluate_mean(
-        parts, trained.mean, trained.statistics, tasks, trained.reference
-    )
+def _num_devices(runs: list[RunDirectory]) -> int | None:
+    """Returns as many devices as the runs began with; None if none of them says."""
+    counts = [run.config().rollout.num_devices for run in runs]
+    return max((count for count in counts if count is not None), default=None)
 
 
-def _tasks(parts: Parts, num_episodes: int, seed: int):
-    return evaluation_tasks(
-        seed, SEED_STREAM, num_episodes, parts.env.max_episode_steps
-    )
+def _record(
+    arguments: Arguments, run: RunDirectory, experiment: Experiment, file: Path
+) -> None:
+    """Records the first of the episodes of the table."""
+    policy = load_policy(run.path, arguments.checkpoint)
+    seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
+    record_video(policy, experiment.trained[0].config.env, file, seed)
 
 
-def _for_evaluation(trained: TrainedMean, num_episodes: int):
-    """Returns the run's configuration with no more slots than episodes."""
-    config = trained.config
-    slots = min(config.rollout.num_slots, num_episodes)
-    rollout = dataclasses.replace(config.rollout, num_slots=slots)
-    return dataclasses.replace(config, rollout=rollout)
+def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evaluation]]:
+    """Evaluates everything; says how far it is where there is more than one thing."""
+    num_runs = sum(len(experiment.paths) for experiment in experiments)
+    total, done = num_runs * len(arguments.conditions), itertools.count(1)
+
+    def say(path: Path, condition: Condition, result: RolloutResult) -> None:
+        if total > 1:
+            text = f"{path}, {condition}: {result.env_steps} environment steps"
+            sys.stderr.write(f"{next(done)}/{total} {text}\n")
+
+    return [
+        evaluate_experiment(
+            experiment, arguments.conditions, arguments.episodes, arguments.seed, say
+        )
+        for experiment in experiments
+    ]
 
 
-def summary(result: RolloutResult) -> dict[str, Any]:
-    """Summarises episodes: returns and lengths, quartiles linearly interpolated.
-
-    Episodes whose return is not finite are counted and left out of the statistics.
-    """
-    finite = np.isfinite(result.returns)
-    returns = result.returns[finite]
+def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
+    """Returns a run's report, or those of experiments for more than one run."""
+    origin = arguments.checkpoint, arguments.seed
     report: dict[str, Any] = {
-        "episodes": len(result.returns),
-        "nonfinite_returns": int((~finite).sum()),
-        "length_mean": float(result.lengths.mean()),
-        "length_min": int(result.lengths.min()),
-        "length_max": int(result.lengths.max()),
+        "experiments": [experiment_report(each, *origin) for each in evaluated]
     }
-    if not len(returns):
-        return report
-    low, median, high = np.percentile(returns, [25, 50, 75])
-    return report | {
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "return_min": float(returns.min()),
-        "return_quartile_1": float(low),
-        "return_median": float(median),
-        "return_quartile_3": float(high),
-        "return_max": float(returns.max()),
-    }
+    if _is_one_run(evaluated):
+        report = run_report(evaluated[0][0], *origin)
+    return json.dumps(report, indent=2, allow_nan=False)
 
 
-def _table(report: dict[str, Any]) -> str:
-    width = max(map(len, report))
-    return "\n".join(
-        f"{name:<{width}}  {value:.2f}"
-        if isinstance(value, float)
-        else f"{name:<{width}}  {value}"
-        for name, value in report.items()
-    )
+def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
+    """Returns one run's values line by line, and more than those as a table."""
+    first = evaluated[0][0]
+    if _is_one_run(evaluated) and len(first.results) == 1:
+        report = run_report(first, arguments.checkpoint, arguments.seed)
+        return list_of_values(report)
+    heading = f"{first.trained.config.env.id}, checkpoint {arguments.checkpoint}"
+    if _is_one_run(evaluated):
+        heading = f"{first.path}: {heading} (generation {first.trained.generation})"
+    return f"{heading}, seed {arguments.seed}\n\n{table(evaluated)}"
+
+
+def _is_one_run(evaluated: list[list[Evaluation]]) -> bool:
+    return sum(map(len, evaluated)) == 1
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from jax_es.config import (
 )
 from jax_es.devices import Devices, available_cores
 from jax_es.noise import FullNoise, LowRankNoise, Noise
-from jax_es.types import Policy, VectorEnv
+from jax_es.types import Policy, PyTree, VectorEnv
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
@@ -186,6 +186,25 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
         f"the action space {space} is neither a vector of real numbers nor Discrete; "
         "choose another env.id."
     )
+
+
+def asking_for(config: TrainConfig, mean: PyTree, target_return: float) -> PyTree:
+    """Returns weights that act, under ``config``, as if asked for another return.
+
+    Args:
+        config: the run whose θ it is.
+        mean: θ.
+        target_return: the episode return to ask for, in the environment's unit.
+
+    Raises:
+        ConfigError: if the policy is not asked for a return.
+    """
+    if not isinstance(config.policy, models.DecisionTransformerConfig):
+        raise ConfigError(
+            f"policy {policy_kind(config.policy)} has no target return; choose a "
+            "decision-transformer."
+        )
+    return models.asking_for(config.policy, mean, target_return)
 
 
 def make_devices(config: RolloutConfig) -> Devices:

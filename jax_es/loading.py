@@ -53,15 +53,22 @@ def load_mean(
     restored = Checkpoints(directory.checkpoints).restore(checkpoint)
     try:
         mean = restored.state["es"]["mean"]
-        statistics = ObservationStatistics(**restored.state["observation_statistics"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {checkpoint} of {directory.path} is not a training state of "
             f"jax-es (no {error}); choose another --checkpoint."
         ) from error
-    used = statistics if config.rollout.observation_statistics else None
     reference = restored.state.get("reference", ())
-    return TrainedMean(config, mean, used, restored.step, reference)
+    if not config.rollout.observation_statistics:
+        return TrainedMean(config, mean, None, restored.step, reference)
+    try:
+        statistics = ObservationStatistics(**restored.state["observation_statistics"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint} of {directory.path} has no observation "
+            "statistics, through which its policy sees; choose another --checkpoint."
+        ) from error
+    return TrainedMean(config, mean, statistics, restored.step, reference)
 
 
 class LoadedPolicy:

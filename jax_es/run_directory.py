@@ -193,6 +193,26 @@ def find_run(path: str | os.PathLike[str]) -> RunDirectory:
     return run
 
 
+def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
+    """Opens a run, or the runs of an experiment folder in the order of their seeds.
+
+    An experiment folder holds runs of several seeds as ``seed-0``, ``seed-1``, ….
+
+    Raises:
+        ConfigError: if it is neither; it lists the newest runs.
+    """
+    directory = Path(path)
+    seeds = {
+        int(number): run
+        for run in directory.glob("seed-*")
+        if (number := run.name.removeprefix("seed-")).isdecimal()
+        and (run / CONFIG_FILE).is_file()
+    }
+    if seeds and not (directory / CONFIG_FILE).is_file():
+        return [RunDirectory(seeds[number]) for number in sorted(seeds)]
+    return [find_run(directory)]
+
+
 def runs_in(directory: Path) -> list[Path]:
     """Returns the runs in a folder, oldest first."""
     configs = list(directory.glob(f"*/{CONFIG_FILE}"))

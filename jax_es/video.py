@@ -1,5 +1,6 @@
 """One episode of a trained policy as a video file."""
 
+import contextlib
 import os
 import sys
 import warnings
@@ -31,7 +32,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.
     """
-    check_format(file)
+    check_encoder(file)
     # Without a display Gymnasium would still choose the renderer that needs one.
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -39,6 +40,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         episode = make_single_env(env, "rgb_array")
     except Exception as error:
         raise ConfigError(_cannot_render(env.id, error)) from error
+    _follow(episode)
     total, done = 0.0, False
     policy.reset()
     with warnings.catch_warnings(), episode:
@@ -60,6 +62,17 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     return total
 
 
+def _follow(episode: gymnasium.Env) -> None:
+    """Takes the camera that follows the body, in MuJoCo's tasks that have one.
+
+    Gymnasium 1.4 leaves the camera where an episode begins, and robots run away.
+    """
+    renderer: Any = getattr(episode.unwrapped, "mujoco_renderer", None)
+    if renderer is not None:
+        with contextlib.suppress(KeyError):
+            renderer.camera_id = renderer.model.camera("track").id
+
+
 def check_format(file: Path) -> None:
     """Raises ``ConfigError`` unless ``file`` can be encoded, by its name."""
     require(
@@ -68,28 +81,40 @@ def check_format(file: Path) -> None:
     )
 
 
+def check_encoder(file: Path) -> None:
+    """Raises ``ConfigError`` unless ``file`` can be encoded on this machine."""
+    check_format(file)
+    try:
+        import imageio  # noqa: F401
+
+        if file.suffix == ".mp4":
+            import imageio_ffmpeg
+
+            imageio_ffmpeg.get_ffmpeg_version()  # runs it
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"--video {file} needs an encoder ({str(error).splitlines()[0]}); "
+            "pip install -e '.[video]'."
+        ) from error
+
+
 def _open(file: Path, frames_per_second: float) -> Any:
     """Opens an encoder.
 
     Raises:
-        ConfigError: if imageio or its ffmpeg is not installed, or nothing can be
-            written.
+        ConfigError: if nothing can be written.
     """
-    try:
-        import imageio
-    except ImportError as error:
-        raise ConfigError(
-            f"--video needs an encoder ({error}); pip install -e '.[video]'."
-        ) from error
+    import imageio  # Imported here because it is optional.
+
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".gif":
             return imageio.get_writer(file, duration=1000 / frames_per_second, loop=0)
         return imageio.get_writer(file, fps=frames_per_second, macro_block_size=2)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{file} cannot be written ({str(error).splitlines()[0]}); "
-            "pip install -e '.[video]' for the encoder, or choose another --video."
+            "choose another --video."
         ) from error
 
 

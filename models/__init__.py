@@ -5,6 +5,7 @@ from models.decision_transformer import (
     DecisionTransformer,
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
+    asking_for,
 )
 from models.image_decision_transformer import (
     ImageDecisionTransformer,
@@ -44,5 +45,6 @@ __all__ = [
     "MLPConfig",
     "MLPPolicy",
     "PolicyConfig",
+    "asking_for",
     "make_policy",
 ]

@@ -29,9 +29,11 @@ HOMES = {
     "evosax": {"evosax_bridge"},
     "tyro": {"command_line", "train", "evaluate", "pretrain", "plot", "benchmark"},
     "rich": {"progress"},
+    "scipy": {"rank_test"},
     "tensorboardX": {"metrics"},
     "matplotlib": {"plot", "benchmark"},
     "imageio": {"video"},
+    "imageio_ffmpeg": {"video"},
 }
 # Names by which a file would mention devices, and where they may stand.
 DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}

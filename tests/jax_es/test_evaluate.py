@@ -18,7 +18,9 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
-from jax_es.evaluate import SEED_STREAM, evaluate, main, summary
+from jax_es.evaluate import main
+from jax_es.evaluation import SEED_STREAM, evaluate
+from jax_es.evaluation_report import summary
 from jax_es.experiment import TrainConfig
 from jax_es.generation import build, evaluation_tasks
 from jax_es.loading import load_mean, load_policy
@@ -26,7 +28,7 @@ from jax_es.metrics import read_metrics
 from jax_es.normalization import initial_statistics
 from jax_es.rollout import RolloutResult
 from jax_es.training import train_run
-from jax_es.video import record_video
+from jax_es.video import _follow, record_video
 from models import DecisionTransformerConfig, MLPConfig
 
 # Short, since physics amplifies rounding: ×1000 in 15 steps, seen with jax 0.11.
@@ -237,7 +239,9 @@ def test_help_explains_every_option(capsys):
     text = capsys.readouterr().out
     for option in ("--checkpoint", "--episodes", "--seed", "--json", "--video"):
         assert option in text
-    assert "The run's folder" in text
+    for option in ("--target-returns", "--weights", "--weight-noise", "--csv"):
+        assert option in text
+    assert "Run folders" in text
 
 
 @pytest.fixture
@@ -260,7 +264,7 @@ def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
 def test_the_program_says_so_in_one_line(copied, capsys, monkeypatch):
     file = newest_file(copied)
     file.write_bytes(b"")
-    monkeypatch.setattr(evaluate_module, "build", lambda config: 1 / 0)
+    monkeypatch.setattr("jax_es.evaluation.build", lambda config: 1 / 0)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(ZeroDivisionError):
@@ -444,3 +448,14 @@ def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):
         record_video(
             StillPolicy(), EnvConfig("Renderer-v0"), folder / "file" / "x.gif", seed=0
         )
+
+
+@pytest.mark.parametrize(
+    ("env_id", "camera"), [("HalfCheetah-v5", 0), ("InvertedPendulum-v5", -1)]
+)
+def test_the_camera_follows_a_robot_that_runs_away(env_id, camera):
+    env = gymnasium.make(env_id, render_mode="rgb_array")
+    renderer = env.unwrapped.mujoco_renderer
+    _follow(env)
+    assert renderer.camera_id == camera
+    env.close()

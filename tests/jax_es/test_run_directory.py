@@ -16,7 +16,7 @@ from jax_es.config import (
 )
 from jax_es.experiment import TrainConfig
 from jax_es.metrics import MetricsError
-from jax_es.run_directory import RunDirectory, changed_versions, find_run
+from jax_es.run_directory import RunDirectory, changed_versions, find_run, find_runs
 from jax_es.training import train_run
 from models import MLPConfig
 
@@ -116,3 +116,17 @@ def test_a_resume_from_python_keeps_the_devices_of_the_run(tmp_path):
     open_devices = dataclasses.replace(LONGER.rollout, num_devices=None)
     train_run(dataclasses.replace(LONGER, rollout=open_devices), tmp_path, resume=True)
     assert find_run(tmp_path).config() == LONGER
+
+
+def test_an_experiment_folder_is_its_seeds_in_order(tmp_path):
+    for name in ("seed-10", "seed-2", "seed-0", "seed-x", "other"):
+        RunDirectory(tmp_path / name).create(TrainConfig(), "test")
+    (tmp_path / "seed-3").mkdir()  # not begun
+    found = [run.path for run in find_runs(tmp_path)]
+    assert found == [tmp_path / f"seed-{seed}" for seed in (0, 2, 10)]
+    assert find_runs(tmp_path / "other") == [find_run(tmp_path / "other")]
+    with pytest.raises(ConfigError, match=r"seed-3 is not a run.*Runs there"):
+        find_runs(tmp_path / "seed-3")
+    # A run is a run, whatever else is in its folder.
+    RunDirectory(tmp_path).create(TrainConfig(), "test")
+    assert find_runs(tmp_path) == [RunDirectory(tmp_path)]

@@ -12,6 +12,7 @@ from models import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
     DiscreteActions,
+    asking_for,
 )
 from models.context import Window
 from models.decision_transformer import DecisionTransformerCarry
@@ -281,3 +282,32 @@ def test_errors_name_field_value_and_remedy(field, value, remedy):
     message = f"{field}={value!r} is not possible: .*{remedy}"
     with pytest.raises(ValueError, match=message):
         DecisionTransformerConfig(**{field: value})
+
+
+# Other targets from the same program
+
+
+@pytest.mark.parametrize("attention", ["window", "cache"])
+@pytest.mark.parametrize("target", [-1000.0, 3000.0, 1e5])
+def test_weights_that_ask_for_another_return_act_like_its_config(
+    random_params, attention, target
+):
+    config = dataclasses.replace(BOX.config, attention=attention)
+    policy = dataclasses.replace(BOX, config=config)
+    params = random_params(policy)
+    other = dataclasses.replace(
+        policy, config=dataclasses.replace(config, target_return=target)
+    )
+    episode = observations_and_rewards()
+    expected = act(other, params, *episode)[1]
+    got = act(policy, asking_for(config, params, target), *episode)[1]
+    # What is asked for, in units of the return-to-go, times float32's precision.
+    atol = 2e-5 * max(1.0, abs(target) * config.reward_scale / 10)
+    np.testing.assert_allclose(got, expected, atol=atol)
+    assert np.abs(act(policy, params, *episode)[1] - expected).max() > 30 * atol
+
+
+def test_asking_for_the_same_return_changes_no_bit(random_params):
+    params = random_params(BOX)
+    same = asking_for(CONFIG, params, CONFIG.target_return)
+    jax.tree.map(np.testing.assert_array_equal, same, params)

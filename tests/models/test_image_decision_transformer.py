@@ -15,6 +15,7 @@ from models import (
     ImageDecisionTransformerConfig,
     ImageDecisionTransformerPolicy,
     MLPConfig,
+    asking_for,
     make_policy,
 )
 from tests.models.perturbed import inputs_of, perturbed, random_member, run
@@ -193,6 +194,20 @@ def test_a_member_acts_as_its_written_out_weights(policy, noise, random_params):
     np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
     unperturbed = run(policy, {"params": mean}, carry, inputs)[1][0]
     assert np.abs(np.subtract(expected, unperturbed)).max() > 0.01
+
+
+@pytest.mark.parametrize("policy", [WINDOW, CACHE], ids=["window", "cache"])
+def test_weights_ask_for_another_return(policy, random_params):
+    params = random_params(policy)
+    config = dataclasses.replace(policy.config, target_return=500.0)
+    other = dataclasses.replace(policy, config=config)
+    carry, inputs = policy.initial_carry(), episode()
+    asked = {"params": asking_for(policy.config, params, 500.0)}
+    got = run(policy, asked, carry, inputs)[1][0]
+    expected = run(other, {"params": params}, other.initial_carry(), inputs)[1][0]
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+    before = run(policy, {"params": params}, carry, inputs)[1][0]
+    assert np.abs(before - expected).max() > 1e-3
 
 
 def test_bad_input_is_named():

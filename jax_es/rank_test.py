@@ -1,0 +1,71 @@
+"""Do conditions differ? A rank test over episodes that they share."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+SIGNIFICANCE = 0.05
+"""Below it a p-value is called a difference."""
+
+
+class RankTest(NamedTuple):
+    """The outcome of :func:`rank_test`.
+
+    Attributes:
+        name: of the test.
+        statistic: its statistic; 0 where all conditions are equal in every block.
+        p_value: probability of differences as large as these, or larger, if the
+            condition made none.
+        num_conditions: k.
+        num_blocks: blocks whose returns are all finite; the others are left out.
+    """
+
+    name: str
+    statistic: float
+    p_value: float
+    num_conditions: int
+    num_blocks: int
+
+
+def rank_test(returns: np.ndarray) -> RankTest:
+    """Tests whether the returns depend on the condition.
+
+    The conditions of a block share their environment seed, and with it the first state
+    and the policy's own randomness, so their returns are not independent samples, as
+    the Kruskal-Wallis and the Mann-Whitney test would have them. If the condition does
+    not matter, the returns of a block may be exchanged with each other; ranking within
+    blocks needs this and no more. So it is the Friedman test for three or more
+    conditions, and for two the Wilcoxon signed-rank test, which takes the size of the
+    differences into account where Friedman's would be a mere sign test.
+
+    Args:
+        returns: ``[B, k]``, B blocks of k ≥ 2 conditions.
+
+    Example:
+        >>> rank_test(np.array([[1.0, 2.0, 3.0], [5.0, 7.0, 9.0], [1.0, 4.0, 6.0]]))[:2]
+        ('Friedman', 6.0)
+    """
+    returns = returns[np.isfinite(returns).all(axis=1)]
+    num_blocks, num_conditions = returns.shape
+    name = "Wilcoxon signed-rank" if num_conditions == 2 else "Friedman"
+    if (returns == returns[:, :1]).all():
+        # Nothing to rank, which SciPy answers with NaN.
+        return RankTest(name, 0.0, 1.0, num_conditions, num_blocks)
+    test: Any = stats.wilcoxon if num_conditions == 2 else stats.friedmanchisquare
+    outcome = test(*returns.T)
+    return RankTest(
+        name,
+        float(outcome.statistic),
+        float(outcome.pvalue),
+        num_conditions,
+        num_blocks,
+    )
+
+
+def meaning(test: RankTest) -> str:
+    """Says in a line what a test found."""
+    found = "the return depends on it"
+    if test.p_value >= SIGNIFICANCE:
+        found = "no evidence that the return depends on it"
+    return f"{found} (level {SIGNIFICANCE:g})"
