@@ -67,6 +67,8 @@ class Arguments:
     weight_noise: tuple[float, ...] = ()
     """Also add normal noise of each of these standard deviations to every weight; each
     episode has a draw of its own, so statistics are over draws as well."""
+    random_actions: bool = False
+    """Also play the episodes with uniformly random actions, as a baseline."""
     json: bool = False
     """Print one JSON object instead of a table."""
     csv: Path | None = None
@@ -99,7 +101,9 @@ class Arguments:
     @property
     def conditions(self) -> list[Condition]:
         """The base condition and what is swept."""
-        return sweeps(self.target_returns, self.weights, self.weight_noise)
+        return sweeps(
+            self.target_returns, self.weights, self.weight_noise, self.random_actions
+        )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ of a population.
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jax_es.experiment import TrainConfig, asking_for, differences
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
 from jax_es.openai_es import Population
+from jax_es.random_play import play_at_random
 from jax_es.robustness import Precision, round_weights
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import FREE_TO_CHANGE, RunDirectory
@@ -50,6 +51,8 @@ class Condition:
     """What the weights are rounded to."""
     weight_noise: float | None = None
     """Standard deviation of the noise on every weight."""
+    random_actions: Literal[True] | None = None
+    """Actions are uniformly random instead of the policy's: a baseline."""
 
     def __str__(self) -> str:
         """Names the condition in tables.
@@ -60,10 +63,16 @@ class Condition:
         """
         changed = {k: v for k, v in vars(self).items() if v is not None}
         parts = [
-            f"{name.replace('_', ' ')} {f'{v:.10g}' if isinstance(v, float) else v}"
+            f"{name.replace('_', ' ')} {_in_words(v)}".rstrip()
             for name, v in changed.items()
         ]
         return ", ".join(parts) or "base"
+
+
+def _in_words(value: object) -> str:
+    if value is True:
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 BASE = Condition()
@@ -74,12 +83,14 @@ def sweeps(
     target_returns: Sequence[float] = (),
     weights: Sequence[Precision] = (),
     weight_noise: Sequence[float] = (),
+    random_actions: bool = False,
 ) -> list[Condition]:
     """Lists the base condition and each sweep from it; sweeps are not crossed."""
     swept = [
         *(Condition(target_return=value) for value in target_returns),
         *(Condition(weights=value) for value in weights),
         *(Condition(weight_noise=value) for value in weight_noise),
+        *([Condition(random_actions=True)] if random_actions else []),
     ]
     return [BASE, *dict.fromkeys(swept)]
 
@@ -237,6 +248,8 @@ def evaluate(
         condition: what is changed about the policy.
     """
     tasks = episode_tasks(parts, num_episodes, seed)
+    if condition.random_actions:
+        return play_at_random(parts.env, tasks)
     if condition.weight_noise is not None:
         tasks = tasks._replace(
             pair=np.arange(num_episodes, dtype=np.int32),

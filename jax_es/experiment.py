@@ -118,9 +118,15 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
     Args:
         config: which environment.
         render_mode: as Gymnasium's.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
     """
     if is_atari(config.id):
-        return make_single_atari_env(config.id, render_mode, **config.options)
+        try:
+            return make_single_atari_env(config.id, render_mode, **config.options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
     return gymnasium.make(config.id, render_mode=render_mode, **config.options)
 
 

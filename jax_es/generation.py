@@ -23,7 +23,7 @@ from jax_es.experiment import (
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
-from jax_es.reference import reference_batch
+from jax_es.random_play import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
 from jax_es.task_queue import IDLE, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference

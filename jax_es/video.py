@@ -38,6 +38,8 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         episode = make_single_env(env, "rgb_array")
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(_cannot_render(env.id, error)) from error
     _follow(episode)

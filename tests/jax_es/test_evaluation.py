@@ -17,6 +17,7 @@ from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluate import main
 from jax_es.evaluation import (
     BASE,
+    SEED_STREAM,
     Condition,
     Evaluation,
     evaluate,
@@ -26,6 +27,7 @@ from jax_es.evaluation import (
 )
 from jax_es.evaluation_report import rank_tests, summary, summary_over_runs, table
 from jax_es.experiment import TrainConfig
+from jax_es.generation import evaluation_tasks
 from jax_es.loading import LoadedPolicy, load_mean, load_policy
 from jax_es.noise import FullNoise, member_key, unflatten
 from jax_es.normalization import initial_statistics
@@ -185,6 +187,22 @@ def test_noise_is_full_and_new_in_every_episode_also_for_low_rank_runs(runs, fol
     noisy, full = (r.results[conditions[1]].returns for r in results)
     np.testing.assert_array_equal(noisy, full)
     assert len(set(noisy - results[0].results[BASE].returns)) == EPISODES
+
+
+def test_random_actions_heed_no_policy(runs):
+    """Uniform actions in the base condition's episodes, alike for all runs."""
+    conditions = sweeps(random_actions=True)
+    assert [str(condition) for condition in conditions] == ["base", "random actions"]
+    experiment = prepared(runs / "dt", conditions)
+    evaluations = evaluate_experiment(experiment, conditions, EPISODES, seed=0)
+    first, second = (e.results[conditions[1]].returns for e in evaluations)
+    np.testing.assert_array_equal(first, second)
+    env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
+    seed = int(evaluation_tasks(0, SEED_STREAM, 1, LIMIT).seed[0])
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    rewards = [env.step(env.action_space.sample())[1] for _ in range(LIMIT)]
+    assert first[0] == pytest.approx(sum(map(float, rewards)), rel=1e-9)
 
 
 def test_conditions_are_sweeps_from_the_base_without_repetition():
