@@ -142,6 +142,18 @@ def test_a_resume_may_train_longer_and_more_seeds(folder):
         assert (folder / "grown/experiment.json").read_bytes() == before
 
 
+def test_the_programs_of_finished_seeds_are_freed(monkeypatch):
+    finish, alive = seeds.Experiment.finish, []
+
+    def finish_and_count(self, seed, result):
+        finish(self, seed, result)
+        alive.append(len(jax.devices()[0].client.live_executables()))
+
+    monkeypatch.setattr(seeds.Experiment, "finish", finish_and_count)
+    jax_es.train_seeds(dataclasses.replace(TINY, num_generations=1), 3, "many")
+    assert len(set(alive[1:])) == 1
+
+
 def test_one_experiment_has_one_process(folder):
     jax_es.train_seeds(TINY, 1, "here")
     with (
