@@ -27,10 +27,14 @@ HOMES = {
     "gymnasium": {"experiment", "loading", "video"},
     "orbax": {"checkpoint"},
     "evosax": {"evosax_bridge"},
-    "tyro": {"command_line", "train", "evaluate", "pretrain", "plot", "benchmark"},
+    "tyro": {
+        *("command_line", "train", "evaluate", "pretrain", "plot", "report"),
+        "benchmark",
+    },
     "rich": {"progress"},
     "tensorboardX": {"metrics"},
-    "matplotlib": {"plot", "benchmark"},
+    "matplotlib": {"figures", "benchmark"},
+    "scipy": {"aggregate"},
     "imageio": {"video"},
 }
 # Names by which a file would mention devices, and where they may stand.
