@@ -94,6 +94,15 @@ def check_comparable(panels: Panels) -> None:
             )
 
 
+def is_comparable(panels: Panels) -> bool:
+    """Returns whether the runs can be compared over tasks."""
+    try:
+        check_comparable(panels)
+    except ConfigError:
+        return False
+    return True
+
+
 def curve(
     panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]
 ) -> tuple[np.ndarray, Interval]:

@@ -59,8 +59,13 @@ def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
     Raises:
         ValueError: as :func:`read_runs`.
     """
+    return sorted_into_panels(read_runs(paths))
+
+
+def sorted_into_panels(runs: Iterable["Run"]) -> Panels:
+    """Sorts the records of runs by task and variant."""
     panels: Panels = {}
-    for run in read_runs(paths):
+    for run in runs:
         lines = panels.setdefault(run.task, {})
         lines.setdefault(run.variant, []).append(run.records)
     return panels

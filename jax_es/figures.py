@@ -7,6 +7,7 @@ colour, dashes and marker, areas in hatching, so that they are told apart in pri
 import contextlib
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
@@ -261,6 +262,7 @@ def _draw_band(
     num_lines: int,
 ) -> None:
     label = kind if runs is None else f"{kind} ({_seeds(runs)})"
+    label = textwrap.fill(label, 48)
     # Markers of different lines stand apart where the lines meet.
     start = 0.02 + 0.02 * (MARKERS.index(look["marker"]) % 5)
     axis.plot(values.x, values.median, label=label, markevery=(start, 0.12), **look)
@@ -333,6 +335,7 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     # A letter takes about 0.07 inches, a line's sample and the gaps 0.8.
-    entry = 0.8 + 0.07 * max(map(len, named))
+    letters = max(len(line) for name in named for line in name.splitlines())
+    entry = 0.8 + 0.07 * letters
     columns = min(len(named), max(1, int(figure.get_figwidth() / entry)))
     figure.legend(named.values(), named, loc="outside lower center", ncols=columns)

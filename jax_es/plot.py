@@ -72,7 +72,7 @@ def _main(argv: list[str]) -> int:
         for name, make in _figures(arguments, panels, references).items():
             written += save_all(make(), output, name)
     sys.stdout.write(table(panels) + "\n")
-    if arguments.figure in ("aggregate", "all") and _is_comparable(panels):
+    if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
         text = aggregate.table(panels, RETURNS[arguments.y][0], references)
         sys.stdout.write("\n" + text + "\n")
     sys.stderr.write("".join(f"{file}\n" for file in written))
@@ -114,17 +114,9 @@ def _figures(
     }
     if arguments.figure != "all":
         return {arguments.figure: known[arguments.figure]}
-    if not _is_comparable(panels):
+    if not aggregate.is_comparable(panels):
         del known["aggregate"]
     return known
-
-
-def _is_comparable(panels: Panels) -> bool:
-    try:
-        aggregate.check_comparable(panels)
-    except ConfigError:
-        return False
-    return True
 
 
 def draw(panels: Panels, x: str, y: str) -> Any:
