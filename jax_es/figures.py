@@ -135,9 +135,12 @@ def iteration(panels: Panels) -> Figure:
         for kind, values in bands.items():
             _draw_band(axis, values, looks[kind], kind, lines[kind], len(lines))
         # Compiling makes the first generation many times as long as the others.
-        top = max(np.percentile(values.high, 98) for values in bands.values())
+        top = max(
+            np.percentile(b.high[1:] if len(b.high) > 1 else b.high, 90)
+            for b in bands.values()
+        )
         axis.set(title=task, ylabel="wall-clock per generation (s)")
-        axis.set_ylim(0, 1.25 * float(top))
+        axis.set_ylim(0, 1.3 * float(top))
         _label_x(axis, "generations")
     _add_legend(figure, axes)
     return figure
@@ -338,4 +341,7 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
     letters = max(len(line) for name in named for line in name.splitlines())
     entry = 0.8 + 0.07 * letters
     columns = min(len(named), max(1, int(figure.get_figwidth() / entry)))
+    # The legend adds to the figure's height, not to take it from the panels.
+    rows = math.ceil(len(named) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * rows)
     figure.legend(named.values(), named, loc="outside lower center", ncols=columns)

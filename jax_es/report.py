@@ -103,7 +103,9 @@ def _output(arguments: Arguments) -> Path:
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        values = json.loads(file.read_text())
+        require(_is_nested(values), "it holds no results")
+        return values
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--evaluation {file} cannot be read ({error}); give a file that "
@@ -144,7 +146,7 @@ def report(
     groups = [
         Group(task, kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
         for task, lines in panels.items()
-        for kind in lines
+        for kind in sorted(lines)
     ]
     title = _title(paths, groups)
     return document(
@@ -163,7 +165,7 @@ def report(
         element("h2", "Curves"),
         _curves(panels),
         element("h2", "Evaluation"),
-        *(_evaluation(group) for group in groups),
+        _evaluations(groups),
         *(
             joined([element("h3", name), _values(values)])
             for name, values in (evaluations or {}).items()
@@ -286,68 +288,84 @@ def _svg(figure: Any) -> str:
     return text.getvalue()
 
 
-def _evaluation(group: Group) -> Markup:
+def _evaluations(groups: list[Group]) -> Markup:
     """Shows each seed's evaluations in training."""
-    heads = ["seed", "generations", "first", "last", "its range", "best"]
+    heads = ["", "seed", "generations", "first", "last", "its range", "best"]
     rows = []
-    for run in group.runs:
-        first, last = run.records[0], run.records[-1]
-        rows.append(
-            [
-                run.config.seed,
-                last.generation + 1,
-                f"{first.evaluation_return_mean:.1f}",
-                f"{last.evaluation_return_mean:.1f} ± {last.evaluation_return_std:.1f}",
-                f"{last.evaluation_return_min:.1f} to {last.evaluation_return_max:.1f}",
-                f"{last.best_evaluation_return:.1f}",
-            ]
-        )
-    episodes = group.runs[0].config.evaluation.num_episodes
+    for group in groups:
+        for run in sorted(group.runs, key=lambda run: run.config.seed):
+            last = run.records[-1]
+            rows.append(
+                [
+                    group.title,
+                    run.config.seed,
+                    last.generation + 1,
+                    f"{run.records[0].evaluation_return_mean:.1f}",
+                    f"{last.evaluation_return_mean:.1f} ± "
+                    f"{last.evaluation_return_std:.1f}",
+                    f"{last.evaluation_return_min:.1f} to "
+                    f"{last.evaluation_return_max:.1f}",
+                    f"{last.best_evaluation_return:.1f}",
+                ]
+            )
     return joined(
         [
-            element("h3", group.title),
             table(heads, rows),
             _note(
-                f"Returns of {episodes} episodes a generation: their mean, ± their "
-                "standard deviation, lowest to highest."
+                "Returns of the evaluation's episodes in training: their mean at the "
+                "first and the last generation, ± their standard deviation, lowest to "
+                "highest; the best mean of any generation."
             ),
         ]
     )
 
 
-def _values(values: Any) -> Markup:
-    """Shows JSON as tables: a list of records by rows, anything else by name."""
+def _values(values: Any, is_open: bool = True) -> Markup:
+    """Shows JSON: plain records by rows, anything else by name, parts of parts folded.
+
+    Args:
+        values: from ``json.loads``.
+        is_open: whether parts in a list are shown unfolded; those of parts are not.
+    """
     if _is_table(values):
-        heads = list(dict.fromkeys(name for row in values for name in row))
-        return table(
-            heads, [[_text(row.get(name, "")) for name in heads] for row in values]
+        heads = dict.fromkeys(name for row in values for name in row)
+        heads = [h for h in heads if any(row.get(h) is not None for row in values)]
+        return table(heads, [[_text(row.get(h)) for h in heads] for row in values])
+    if isinstance(values, list):
+        return joined(
+            element(
+                "details",
+                element("summary", _text(value.get("run", f"{number}"))),
+                _values(value, False),
+                **({"open": True} if is_open else {}),
+            )
+            for number, value in enumerate(values, 1)
         )
-    if not isinstance(values, dict):
-        return element("p", _text(values))
-    plain = {k: v for k, v in values.items() if not _is_nested(v)}
-    parts = [table(["", ""], [[k, _text(v)] for k, v in plain.items()])]
+    plain = [[k, _text(v)] for k, v in values.items() if not _is_nested(v)]
+    parts = [table(["", ""], plain)] if plain else []
     for name, value in values.items():
         if _is_nested(value):
-            parts += [element("h3", name), _values(value)]
+            parts += [element("h3", name), _values(value, is_open)]
     return joined(parts)
 
 
 def _is_table(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(row, dict) for row in value)
+    return isinstance(value, list) and not any(
+        _is_nested(cell) for row in value for cell in row.values()
     )
 
 
 def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict) or _is_table(value)
+    """Returns whether a JSON value is an object or a list of objects."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, dict) for item in value)
+    return isinstance(value, dict)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
+        return f"{value:.5g}"
+    if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     return str(value)
 

@@ -46,6 +46,10 @@ def page(tmp_path_factory):
         "run": EVIL,
         "rows": [{"target": 1.0, "mean": 2.5}, {"target": 2.0, "mean": 3.25}],
         "episodes": 7,
+        "experiments": [
+            {"run": "one", "rows": [{"mean": 12345.678, "noise": None}]},
+            {"run": "two", "settings": {"weights": "int8"}},
+        ],
     }
     (folder / "evaluation.json").write_text(json.dumps(values))
     arguments = ["--evaluation", str(folder / "evaluation.json")]
@@ -99,6 +103,7 @@ def test_the_page_says_what_was_done(page):
         "env.id Humanoid-v5 Hopper-v5",  # what differs from the nearest preset
         EVIL,
         "target mean 1 2.5 2 3.25",
+        "one run one rows mean 12346 two run two settings weights int8",
         record["versions"]["jax"],
         record["machine"]["processor"],
         "--env.id Hopper-v5 --seeds 3",
@@ -272,6 +277,7 @@ def test_variants_are_compared(tmp_path):
         (["{run}", "--video", "film.avi"], "--video must end in"),
         (["{run}", "--evaluation", "gone.json"], "gone.json cannot be read"),
         (["{run}", "--evaluation", "{run}/metrics.jsonl"], "cannot be read"),
+        (["{run}", "--evaluation", "{run}/number.json"], "it holds no results"),
         (["{empty}"], "no finished generation"),
     ],
 )
@@ -281,6 +287,7 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, arguments, words):
         "run": make_run(tmp_path / "run", MLPConfig(), [0.0, 1.0]),
         "empty": make_run(tmp_path / "empty", MLPConfig(), []),
     }
+    (tmp_path / "run" / "number.json").write_text("[1, 2]")
     assert report.main([text.format(**names) for text in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
