@@ -15,9 +15,7 @@ import tyro
 from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.curves import AXES, RETURNS, Panels, band, group, table, variant
-
-__all__ = ["band", "draw", "group", "main", "save", "table", "variant"]
+from jax_es.curves import AXES, RETURNS, Panels, group, table
 
 FORMATS = (".png", ".svg")
 """What is written into a folder, of every figure."""

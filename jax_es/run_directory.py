@@ -69,6 +69,8 @@ class RunDirectory:
         try:
             record = json.loads((self.path / self.file).read_text())
             from_dict(record["config"])
+            if self.file == EXPERIMENT_FILE:
+                _ = record["preset"], record["num_seeds"], record["results"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"{self.path / self.file} is not the configuration of a run ({error}); "

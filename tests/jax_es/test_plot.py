@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_es import figures, plot
+from jax_es import curves, figures, plot
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.experiment import TrainConfig
 from jax_es.metrics import GenerationRecord, MetricsWriter
@@ -75,7 +75,7 @@ def test_the_table_holds_medians_and_ranges(runs):
 def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     short = [record(0, 0, 0.0), record(1, 100, 10.0)]
     long = [record(0, 0, 4.0), record(1, 200, 24.0)]
-    x, median, low, high = plot.band(
+    x, median, low, high = curves.band(
         [short, long], "total_env_steps", "evaluation_return_mean"
     )
     assert (x[0], x[-1]) == (0, 100)
@@ -83,14 +83,14 @@ def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     np.testing.assert_allclose((low[-1], median[-1], high[-1]), (11, 12, 13))
     assert (low <= median).all() and (median <= high).all()
     # Shared x's are kept as they are, with nothing made up between them.
-    x, *_ = plot.band([short, long], "generation", "evaluation_return_mean")
+    x, *_ = curves.band([short, long], "generation", "evaluation_return_mean")
     assert x.tolist() == [0, 1]
 
 
 def test_a_run_that_starts_late_has_its_first_value_until_then():
     early = [record(0, 0, 1.0), record(1, 100, 1.0)]
     late = [record(0, 50, 3.0), record(1, 150, 5.0)]
-    x, median, *_ = plot.band(
+    x, median, *_ = curves.band(
         [early, late], "total_env_steps", "evaluation_return_mean"
     )
     assert (x[0], x[-1]) == (0, 100)
@@ -227,7 +227,7 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
     assert written == {f"{name}.{end}" for name in names for end in ("png", "svg")}
     assert {Path(line).name for line in capsys.readouterr().err.split()} == written
     panels = plot.group([experiment])
-    labels = [a.get_xlabel() for a in figures.learning(panels, tuple(plot.AXES)).axes]
+    labels = [a.get_xlabel() for a in figures.learning(panels, tuple(curves.AXES)).axes]
     assert labels == ["environment steps", "generation", "wall-clock time (s)"]
 
 

@@ -179,6 +179,18 @@ def test_bad_input_leaves_nothing(arguments, words, capsys, folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("missing", ["results", "num_seeds", "config", None])
+def test_a_record_that_was_tampered_with_is_one_line(missing, folder, capsys):
+    jax_es.train_seeds(TINY, 1, "runs/many")
+    file = folder / "runs/many/experiment.json"
+    record = json.loads(file.read_text())
+    kept = {name: value for name, value in record.items() if name != missing}
+    file.write_text(json.dumps(kept) if missing else "{")
+    assert train.main(["--resume", "--name", "many"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "experiment.json is not the configuration" in line
+
+
 def test_a_run_and_an_experiment_are_told_apart(folder, capsys):
     train_run(TINY, "runs/run")
     jax_es.train_seeds(TINY, 1, "runs/many")
