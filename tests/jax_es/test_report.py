@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def page(tmp_path_factory):
         make_run(experiment / f"seed-{seed}", MLPConfig(), [1.0, 2.0], seed=seed)
     frames = np.random.default_rng(0).integers(0, 255, (5, 64, 64, 3)).astype(np.uint8)
     (experiment / "seed-0" / "videos").mkdir()
-    imageio.imwrite(experiment / "seed-0" / "videos" / "best.mp4", frames, fps=5)
+    with warnings.catch_warnings():
+        # The encoder is a process of its own, and JAX warns of forks.
+        warnings.simplefilter("ignore")
+        imageio.imwrite(experiment / "seed-0" / "videos" / "best.mp4", frames, fps=5)
     imageio.imwrite(folder / "other.gif", frames, duration=200)
     values = {
         "run": EVIL,

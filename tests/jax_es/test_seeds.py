@@ -13,7 +13,7 @@ from jax_es import seeds, train
 from jax_es.config import ConfigError, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import EnvConfig, TrainConfig
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
-from jax_es.run_directory import find_run, find_runs
+from jax_es.run_directory import RunDirectory, find_run, find_runs
 from jax_es.training import train_run
 from models import MLPConfig
 
@@ -155,9 +155,8 @@ def test_the_programs_of_finished_seeds_are_freed(monkeypatch):
 
 
 def test_one_experiment_has_one_process(folder):
-    jax_es.train_seeds(TINY, 1, "here")
     with (
-        seeds.open_experiment(TINY, 1, "here", True, ""),
+        seeds.open_experiment(TINY, 1, "here", False, ""),
         pytest.raises(ConfigError, match="another process"),
     ):
         jax_es.train_seeds(TINY, 1, "here", resume=True)
@@ -181,7 +180,8 @@ def test_bad_input_leaves_nothing(arguments, words, capsys, folder):
 
 @pytest.mark.parametrize("missing", ["results", "num_seeds", "config", None])
 def test_a_record_that_was_tampered_with_is_one_line(missing, folder, capsys):
-    jax_es.train_seeds(TINY, 1, "runs/many")
+    with seeds.open_experiment(TINY, 1, "runs/many", False, "test"):
+        pass
     file = folder / "runs/many/experiment.json"
     record = json.loads(file.read_text())
     kept = {name: value for name, value in record.items() if name != missing}
@@ -192,8 +192,9 @@ def test_a_record_that_was_tampered_with_is_one_line(missing, folder, capsys):
 
 
 def test_a_run_and_an_experiment_are_told_apart(folder, capsys):
-    train_run(TINY, "runs/run")
-    jax_es.train_seeds(TINY, 1, "runs/many")
+    RunDirectory(folder / "runs/run").create(TINY, "test")
+    with seeds.open_experiment(TINY, 1, "runs/many", False, "test") as experiment:
+        experiment.run(9).create(TINY, "test")
     assert [run.path.name for run in find_runs("runs/run")] == ["run"]
     for arguments, words in (
         ([*OPTIONS, "--name", "many"], "runs/many holds a run already"),
