@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout import Rollout, RolloutResult
+    from jax_es.run_directory import find_runs
+    from jax_es.seeds import train_seeds
     from jax_es.task_queue import Tasks
     from jax_es.training import train_run
 
@@ -45,10 +47,12 @@ _HOME = {
     "RolloutResult": "rollout",
     "Tasks": "task_queue",
     "TrainConfig": "experiment",
+    "find_runs": "run_directory",
     "load_policy": "loading",
     "preset": "presets",
     "read_metrics": "metrics",
     "train_run": "training",
+    "train_seeds": "seeds",
 }
 
 __all__ = [
@@ -70,10 +74,12 @@ __all__ = [
     "Tasks",
     "TrainConfig",
     "__version__",
+    "find_runs",
     "load_policy",
     "preset",
     "read_metrics",
     "train_run",
+    "train_seeds",
 ]
 
 

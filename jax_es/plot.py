@@ -1,52 +1,50 @@
-"""Plots learning curves: ``python -m jax_es.plot RUN [RUN …] --output curves.png``.
+"""Plots runs and experiments: ``python -m jax_es.plot PATH [PATH …]``.
 
-One panel per task, one line per kind of policy, attention and noise: the median over
-the runs (the seeds), in a band from the lowest to the highest. The numbers behind it
-are printed as a Markdown table.
+Draws how they learned, how their populations spread, where the time went, and what
+several tasks say together. The numbers behind it are printed as Markdown tables.
 """
 
 import dataclasses
-import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
+from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, EnvConfig, require
-from jax_es.experiment import TrainConfig, policy_kind
-from jax_es.metrics import GenerationRecord, read_metrics
-from jax_es.run_directory import find_run
+from jax_es.config import ConfigError, require
+from jax_es.curves import AXES, RETURNS, Panels, group, table
 
-AXES = {
-    "env-steps": ("total_env_steps", "environment steps"),
-    "generations": ("generation", "generation"),
-    "seconds": ("seconds_elapsed", "wall-clock time (s)"),
-}
-
-RETURNS = {
-    "evaluation": ("evaluation_return_mean", "evaluation return"),
-    "population": ("return_mean", "mean return of the population"),
-}
-
-# Told apart without colour, in print and by readers who see colours differently.
-LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+FORMATS = (".png", ".svg")
+"""What is written into a folder, of every figure."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Plots the learning curves of one or more runs."""
+    """Plots one or more runs or experiments."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders; a line is what has one task, policy, attention and noise."""
-    output: Path = Path("learning_curves.png")
-    """The picture; its ending (.png, .svg, .pdf) decides the format."""
-    x: Literal["env-steps", "generations", "seconds"] = "env-steps"
+    """Folders of runs or of experiments (several seeds); a line is what has one task,
+    policy, attention, noise, and whatever else differs."""
+    figure: Literal[
+        "learning", "population", "time", "iteration", "aggregate", "all"
+    ] = "learning"
+    """learning: returns, median and quartiles over the seeds. population: mean and 95 %
+    of the members' returns. time: where it went. iteration: wall-clock of each
+    generation. aggregate: interquartile mean over several tasks, normalised, with 95 %
+    bootstrap intervals. all: each of them that the runs allow."""
+    output: Path | None = None
+    """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
+    plots/ in the run's folder if not given, or here for several."""
+    x: Literal["env-steps", "generations", "seconds", "all"] = "all"
     """What learning is measured against."""
     y: Literal["evaluation", "population"] = "evaluation"
     """Return of the mean policy, or mean over the population."""
+    reference: tuple[str, ...] = ()
+    """TASK=RETURN, the return that counts as 1 in the aggregate; the best evaluation
+    of the runs given if not said. The initial networks' count as 0."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,157 +55,86 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, prog="python -m jax_es.plot")
-        require(
-            arguments.output.suffix != "",
-            f"--output must end in .png, .svg or .pdf, got {arguments.output}.",
-        )
         if not arguments.runs:
-            raise ConfigError("RUN is missing; give at least one run folder.")
+            raise ConfigError(
+                "RUN is missing; give at least one folder of a run or an experiment."
+            )
+        output = _output(arguments)
+        require(
+            output.suffix == "" or arguments.figure != "all",
+            f"--output must be a folder with --figure all, got {output}.",
+        )
         panels = group(arguments.runs)
-        figure = draw(panels, arguments.x, arguments.y)
-        save(figure, arguments.output)
+        references = _references(arguments.reference)
+        written = []
+        for name, make in _figures(arguments, panels, references).items():
+            written += save_all(make(), output, name)
     sys.stdout.write(table(panels) + "\n")
-    sys.stderr.write(f"{arguments.output}\n")
+    if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
+        text = aggregate.table(panels, RETURNS[arguments.y][0], references)
+        sys.stdout.write("\n" + text + "\n")
+    sys.stderr.write("".join(f"{file}\n" for file in written))
     return 0
 
 
-Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
-"""Task → variant → runs → records."""
+def _output(arguments: Arguments) -> Path:
+    if arguments.output is not None:
+        return arguments.output
+    return (arguments.runs[0] if len(arguments.runs) == 1 else Path()) / "plots"
 
 
-def group(runs: tuple[Path, ...]) -> Panels:
-    """Reads runs and sorts them by environment and variant.
-
-    Raises:
-        ValueError: for a folder that is no run, or has no finished generation.
-    """
-    panels: Panels = {}
-    for path in runs:
-        config = find_run(path).config()
-        records = read_metrics(path)
-        if not records:
-            raise ConfigError(f"{path} has no finished generation to plot.")
-        lines = panels.setdefault(_task(config.env), {})
-        lines.setdefault(variant(config), []).append(records)
-    return panels
+def _references(texts: tuple[str, ...]) -> dict[str, float]:
+    """Reads ``TASK=RETURN``."""
+    references = {}
+    for text in texts:
+        task, _, value = text.rpartition("=")
+        try:
+            references[task] = float(value)
+        except ValueError:
+            raise ConfigError(
+                f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}."
+            ) from None
+    return references
 
 
-def variant(config: TrainConfig) -> str:
-    """Names what is compared: the kind of policy, and how it differs from the paper's.
-
-    Example:
-        >>> from jax_es.config import ESConfig
-        >>> variant(TrainConfig(es=ESConfig(perturbation="low-rank", rank=4)))
-        'decision-transformer, rank 4'
-    """
-    name = policy_kind(config.policy)
-    attention = getattr(config.policy, "attention", "window")
-    if attention != "window":
-        name += f", {attention}"
-    if config.es.perturbation == "low-rank":
-        name += f", rank {config.es.rank}"
-    return name
-
-
-def _task(env: EnvConfig) -> str:
-    """Names a task: runs with other limits on their episodes cannot be compared."""
-    limit = env.max_episode_steps
-    name = env.id if limit is None else f"{env.id}, {limit} steps"
-    return name if env.terminate_when_unhealthy else f"{name}, falling allowed"
-
-
-def band(
-    runs: list[list[GenerationRecord]], x: str, y: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns x, and the median, lowest and highest y over the runs.
-
-    Runs meet different x's where episodes differ in length; each is interpolated
-    linearly onto a common grid, as far as all of them reach.
-    """
-    xs = [np.array([getattr(r, x) for r in records], float) for records in runs]
-    ys = [np.array([getattr(r, y) for r in records], float) for records in runs]
-    grid = np.linspace(max(v[0] for v in xs), min(v[-1] for v in xs), 200)
-    values = np.stack([np.interp(grid, a, b) for a, b in zip(xs, ys, strict=True)])
-    return grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
-
-
-def table(panels: Panels) -> str:
-    """Returns a Markdown table: how each line began, ended, and what it took.
-
-    Returns are medians over the runs (lowest to highest in brackets) of the mean
-    evaluation return, at the first and the last generation and at the best one.
-    """
-    rows = [
-        "| environment | policy | seeds | first | last | best | env steps | minutes |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for env_id, lines in panels.items():
-        for kind, runs in sorted(lines.items()):
-            cells = [
-                env_id,
-                kind,
-                str(len(runs)),
-                _spread([run[0].evaluation_return_mean for run in runs]),
-                _spread([run[-1].evaluation_return_mean for run in runs]),
-                _spread([run[-1].best_evaluation_return for run in runs]),
-                f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
-                f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
-            ]
-            rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{np.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+def _figures(
+    arguments: Arguments, panels: Panels, references: dict[str, float]
+) -> dict[str, Callable[[], Any]]:
+    """Returns what draws each figure that is asked for, by name."""
+    xs = tuple(AXES) if arguments.x == "all" else (arguments.x,)
+    along = "generations" if arguments.x == "all" else arguments.x
+    known: dict[str, Callable[[], Any]] = {
+        "learning": lambda: figures.learning(panels, xs, arguments.y),
+        "population": lambda: figures.population(panels, along),
+        "time": lambda: figures.time(panels),
+        "iteration": lambda: figures.iteration(panels),
+        "aggregate": lambda: figures.aggregated(panels, xs, arguments.y, references),
+    }
+    if arguments.figure != "all":
+        return {arguments.figure: known[arguments.figure]}
+    if not aggregate.is_comparable(panels):
+        del known["aggregate"]
+    return known
 
 
 def draw(panels: Panels, x: str, y: str) -> Any:
-    """Draws the panels side by side; returns the matplotlib figure.
+    """Draws learning curves, one panel a task; returns the matplotlib figure."""
+    return figures.learning(panels, (x,), y)
+
+
+def save_all(figure: Any, output: Path, name: str) -> list[Path]:
+    """Writes a figure: into the file ``output``, or as ``name`` into that folder.
+
+    Returns:
+        The files written.
 
     Raises:
-        ConfigError: if matplotlib is not installed.
+        ConfigError: for an unknown ending or a folder that cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            f"plots need matplotlib ({error}); pip install -e '.[plot]'."
-        ) from error
-    (x_field, x_label), (y_field, y_label) = AXES[x], RETURNS[y]
-    figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    # A variant looks the same in every panel.
-    kinds = sorted({kind for lines in panels.values() for kind in lines})
-    looks = {
-        kind: {"color": f"C{i % 10}", "linestyle": style}
-        for i, (kind, style) in enumerate(
-            zip(kinds, itertools.cycle(LINE_STYLES), strict=False)
-        )
-    }
-    for axis, (env_id, lines) in zip(axes, panels.items(), strict=True):
-        for kind, runs in sorted(lines.items()):
-            grid, median, low, high = band(runs, x_field, y_field)
-            seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-            axis.plot(grid, median, label=f"{kind} ({seeds})", **looks[kind])
-            alpha = 0.2 if len(lines) <= 3 else 0.08
-            axis.fill_between(grid, low, high, alpha=alpha, color=looks[kind]["color"])
-        axis.set(title=env_id, xlabel=x_label, ylabel=y_label)
-        axis.grid(alpha=0.3)
-    _add_legend(figure, axes)
-    return figure
-
-
-def _add_legend(figure: Any, axes: Any) -> None:
-    """Names the lines in each panel; below all of them where it would hide curves."""
-    if max(len(axis.get_lines()) for axis in axes) <= 3:
-        for axis in axes:
-            axis.legend()
-        return
-    named = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            named.setdefault(label, handle)
-    figure.legend(named.values(), named, loc="outside lower center", ncols=len(axes))
+    files = [output] if output.suffix else [output / f"{name}{end}" for end in FORMATS]
+    for file in files:
+        save(figure, file)
+    return files
 
 
 def save(figure: Any, output: Path) -> None:
@@ -218,7 +145,8 @@ def save(figure: Any, output: Path) -> None:
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, dpi=150)
+        with figures.style():
+            figure.savefig(output)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{output} cannot be written ({error}); choose another --output."

@@ -50,6 +50,7 @@ class Progress:
         stream: TextIO | None = None,
         *,
         max_env_steps: int | None = None,
+        label: str = "",
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,11 +61,14 @@ class Progress:
             first_generation: index of the first one to come; above 0 on a resume.
             stream: where to write; standard error by default.
             max_env_steps: environment steps that end the run earlier.
+            label: names and values that stand before the generation, for instance
+                ``"seed 3"``.
             console: a rich console to draw the live bar on, instead of ``stream``.
             clock: seconds from any origin; the time left is computed from it.
         """
         self._num_generations = num_generations
         self._max_env_steps = max_env_steps
+        self._label = f"{label}  " if label else ""
         self._stream = stream or sys.stderr
         self._clock = clock
         self._generation = first_generation
@@ -179,7 +183,7 @@ class Progress:
         width = len(str(self._num_generations))
         count = f"{self._generation:{width}}/{self._num_generations}"
         fields = [
-            f"generation  {count}",
+            f"{self._label}generation  {count}",
             f"evaluation {record.evaluation_return_mean:9.1f}",
             f"mean {record.return_mean:9.1f}",
             f"max {record.return_max:9.1f}",
@@ -206,7 +210,7 @@ class Progress:
         row.add_column(no_wrap=True, justify="right")
         total = self._generation + self._generations_left()
         done = min(self._generation + self._fraction(), total)
-        count = f"generation {self._generation}/{self._num_generations}"
+        count = f"{self._label}generation {self._generation}/{self._num_generations}"
         if self._tasks[1]:
             count += f"  task {self._tasks[0]}/{self._tasks[1]}"
         row.add_row(

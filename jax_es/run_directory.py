@@ -1,7 +1,8 @@
 """One run on disk: ``runs/<name>/``, and who may write into it.
 
 ``config.json`` says what was run, with what and on what machine; next to it lie
-``metrics.jsonl``, ``tensorboard/`` and ``checkpoints/``.
+``metrics.jsonl``, ``tensorboard/`` and ``checkpoints/``. An experiment is a folder of
+one configuration's runs, ``seed-0/``, ``seed-1/`` …, with a record of its own.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
 from jax_es.version import __version__
 
 CONFIG_FILE = "config.json"
+EXPERIMENT_FILE = "experiment.json"
 LOCK_FILE = ".lock"
 
 PACKAGES = (
@@ -41,9 +44,39 @@ FREE_TO_CHANGE = (
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A run's folder."""
+    """A run's folder, or an experiment's.
+
+    Attributes:
+        path: the folder.
+        file: its record; ``EXPERIMENT_FILE`` makes it an experiment's.
+    """
 
     path: Path
+    file: str = CONFIG_FILE
+
+    def exists(self) -> bool:
+        """Returns whether the record is there."""
+        return (self.path / self.file).is_file()
+
+    def record(self) -> dict[str, Any]:
+        """Reads what :meth:`create` and :meth:`update` wrote.
+
+        Raises:
+            ConfigError: if the folder is no run, or its record cannot be read.
+        """
+        if not self.exists():
+            raise ConfigError(_no_run(self.path))
+        try:
+            record = json.loads((self.path / self.file).read_text())
+            from_dict(record["config"])
+            if self.file == EXPERIMENT_FILE:
+                _ = record["preset"], record["num_seeds"], record["results"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.path / self.file} is not the configuration of a run ({error}); "
+                "restore it from a copy or choose another run."
+            ) from error
+        return record
 
     @property
     def checkpoints(self) -> Path:
@@ -56,28 +89,28 @@ class RunDirectory:
         Raises:
             ConfigError: if the folder is no run, or its configuration cannot be read.
         """
-        file = self.path / CONFIG_FILE
-        if not file.is_file():
-            raise ConfigError(_no_run(self.path))
-        try:
-            return from_dict(json.loads(file.read_text())["config"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{file} is not the configuration of a run ({error}); restore it from "
-                "a copy or choose another run."
-            ) from error
+        return from_dict(self.record()["config"])
 
-    def create(self, config: TrainConfig, preset: str) -> None:
-        """Makes the folder and writes ``config.json``.
-
-        Raises:
-            ConfigError: if a run is there already, or nothing can be written.
-        """
-        if (self.path / CONFIG_FILE).exists():
+    def check_new(self) -> None:
+        """Raises ``ConfigError`` if a run or an experiment is there already."""
+        if any((self.path / file).exists() for file in (CONFIG_FILE, EXPERIMENT_FILE)):
             raise ConfigError(
                 f"{self.path} holds a run already; continue it with --resume or choose "
                 "another --name."
             )
+
+    def create(self, config: TrainConfig, preset: str, **more: Any) -> None:
+        """Makes the folder and writes the record.
+
+        Args:
+            config: the configuration.
+            preset: where it comes from.
+            **more: further entries, as JSON values.
+
+        Raises:
+            ConfigError: if a run is there already, or nothing can be written.
+        """
+        self.check_new()
         record = {
             "config": to_dict(config),
             "preset": preset,
@@ -85,16 +118,25 @@ class RunDirectory:
             "versions": versions(),
             "git_commit": git_commit(),
             "machine": machine(),
+            **more,
         }
         self._write(record)
+
+    def update(self, **entries: Any) -> None:
+        """Replaces entries of the record, or adds to them.
+
+        Raises:
+            ConfigError: if nothing can be written.
+        """
+        self._write({**self.record(), **entries})
 
     def _write(self, record: dict[str, Any]) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Renamed into place: a run either has its whole configuration or none.
-            draft = self.path / f".{CONFIG_FILE}"
+            draft = self.path / f".{self.file}"
             draft.write_text(json.dumps(record, indent=2) + "\n")
-            draft.replace(self.path / CONFIG_FILE)
+            draft.replace(self.path / self.file)
         except OSError as error:
             raise ConfigError(self._cannot_write(error)) from error
 
@@ -137,8 +179,7 @@ class RunDirectory:
             ConfigError: if nothing can be written.
         """
         if differences(self.config(), config):
-            record = json.loads((self.path / CONFIG_FILE).read_text())
-            self._write({**record, "config": to_dict(config)})
+            self.update(config=to_dict(config))
 
     def with_stored_devices(self, config: TrainConfig) -> TrainConfig:
         """Fills in the devices that the run began with, where ``config`` has none."""
@@ -188,38 +229,76 @@ def find_run(path: str | os.PathLike[str]) -> RunDirectory:
         ConfigError: if there is none; it lists the newest ones.
     """
     run = RunDirectory(Path(path))
-    if not (run.path / CONFIG_FILE).is_file():
+    if not run.exists():
         raise ConfigError(_no_run(run.path))
     return run
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
-    """Opens a run, or the runs of an experiment folder in the order of their seeds.
-
-    An experiment folder holds runs of several seeds as ``seed-0``, ``seed-1``, ….
+    """Opens a run, or the runs of an experiment in the order of their seeds.
 
     Raises:
-        ConfigError: if it is neither; it lists the newest runs.
+        ConfigError: if neither is there, or no run of the experiment has begun.
     """
-    directory = Path(path)
-    seeds = {
-        int(number): run
-        for run in directory.glob("seed-*")
-        if (number := run.name.removeprefix("seed-")).isdecimal()
-        and (run / CONFIG_FILE).is_file()
-    }
-    if seeds and not (directory / CONFIG_FILE).is_file():
-        return [RunDirectory(seeds[number]) for number in sorted(seeds)]
-    return [find_run(directory)]
+    run = RunDirectory(Path(path))
+    if run.exists():
+        return [run]
+    runs = _seed_runs(run.path)
+    if not runs and RunDirectory(run.path, EXPERIMENT_FILE).exists():
+        raise ConfigError(
+            f"{path} is an experiment in which no run has begun; continue it with "
+            f"python -m jax_es.train --resume --name {run.path.name}."
+        )
+    if not runs:
+        raise ConfigError(_no_run(run.path))
+    return runs
+
+
+def find_run_or_experiment(path: str | os.PathLike[str]) -> RunDirectory:
+    """Opens what can be resumed: an experiment as a whole, or one run.
+
+    Raises:
+        ConfigError: if neither is there.
+    """
+    experiment = RunDirectory(Path(path), EXPERIMENT_FILE)
+    return experiment if experiment.exists() else find_run(path)
+
+
+def experiment_of(run: RunDirectory) -> RunDirectory | None:
+    """Returns the experiment that a run is part of, if it is."""
+    experiment = RunDirectory(run.path.parent, EXPERIMENT_FILE)
+    return experiment if experiment.exists() and _seed(run.path) is not None else None
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """Returns the runs in a folder, oldest first."""
-    configs = list(directory.glob(f"*/{CONFIG_FILE}"))
-    return [file.parent for file in sorted(configs, key=lambda f: f.stat().st_mtime)]
+    """Returns the runs and experiments in a folder, oldest first."""
+    records = [
+        record
+        for file in (CONFIG_FILE, EXPERIMENT_FILE)
+        for record in directory.glob(f"*/{file}")
+    ]
+    return [file.parent for file in sorted(records, key=lambda f: f.stat().st_mtime)]
+
+
+def _seed_runs(experiment: Path) -> list[RunDirectory]:
+    """Returns the runs in an experiment's folder, by seed."""
+    seeds = {_seed(path): path for path in experiment.glob("seed-*")}
+    runs = [RunDirectory(seeds[s]) for s in sorted(s for s in seeds if s is not None)]
+    return [run for run in runs if run.exists()]
+
+
+def _seed(path: Path) -> int | None:
+    match = re.fullmatch(r"seed-(0|[1-9]\d*)", path.name)
+    return int(match[1]) if match else None
 
 
 def _no_run(path: Path) -> str:
+    seeds = [str(run.path) for run in _seed_runs(path)]
+    if seeds:
+        return (
+            f"{path} is an experiment of several seeds, where one run is needed; "
+            f"choose one of {', '.join(seeds)}."
+        )
     known = [str(run) for run in runs_in(path.parent)][-5:]
     listed = f"Runs there: {', '.join(known)}." if known else "No run is there."
     return f"{path} is not a run (it has no {CONFIG_FILE}). {listed}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import jax
+import numpy as np
 import tyro
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
@@ -42,7 +43,15 @@ from jax_es.generation import Parts, TrainState, build
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from jax_es.progress import Progress
-from jax_es.run_directory import RunDirectory, changed_versions, find_run, runs_in
+from jax_es.run_directory import (
+    EXPERIMENT_FILE,
+    RunDirectory,
+    changed_versions,
+    experiment_of,
+    find_run_or_experiment,
+    runs_in,
+)
+from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.training import TrainingResult, begin, run_training
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
@@ -64,18 +73,31 @@ class Arguments:
     """Name of the run's folder; preset, seed and time if not given."""
     runs_dir: Path = Path("runs")
     """Where runs are kept."""
+    seeds: int | None = None
+    """Train this many runs, one after another, into one experiment NAME/seed-…; their
+    seeds count up from --seed. A single run if not given."""
     resume: bool = False
-    """Continue the run --name from its last checkpoint, to the same numbers as if it
-    had never stopped. Without a PRESET the run's own configuration is taken."""
+    """Continue the run or the experiment --name from its last checkpoint, to the same
+    numbers as if it had never stopped. Without a PRESET its own configuration is
+    taken."""
 
 
 class Request(NamedTuple):
-    """What the user asked for."""
+    """What the user asked for.
+
+    Attributes:
+        config: of the run, or of an experiment's first run.
+        preset: where it comes from.
+        run: the run's folder, or the experiment's.
+        resume: whether to continue what is there.
+        num_seeds: how many runs; None for a single run, which is no experiment.
+    """
 
     config: TrainConfig
     preset: str
     run: RunDirectory
     resume: bool
+    num_seeds: int | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -84,31 +106,76 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(StopSignals())
+    with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            config, run = request.config, request.run
-            configure_cpu_devices(config.rollout.num_devices)
+            configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
             # The run remembers it: on a machine with another number of cores it would
             # otherwise resume to other numbers.
-            config = with_num_devices(config)
-            parts = build(config, signals.check)
+            request = request._replace(config=with_num_devices(request.config))
+        if request.num_seeds is not None:
+            return _train_seeds(request, request.num_seeds, signals)
+        try:
+            _train(request, signals)
+        except Stopped as stop:
+            return _report_stop(stop, request.run)
+    sys.stderr.write(_where_to_look(request.run) + "\n")
+    return 0
+
+
+def _train_seeds(request: Request, num_seeds: int, signals: StopSignals) -> int:
+    """Trains an experiment's runs; returns the exit code."""
+    with contextlib.ExitStack() as stack:
+        with input_errors():
+            experiment = stack.enter_context(
+                open_experiment(
+                    request.config,
+                    num_seeds,
+                    request.run.path,
+                    request.resume,
+                    request.preset,
+                )
+            )
+        for seed in experiment.unfinished():
+            run = experiment.run(seed)
+            one = Request(
+                experiment.seed_config(seed), experiment.preset, run, run.exists(), None
+            )
+            try:
+                signals.check()
+                result = _train(one, signals, experiment.label(seed))
+            except Stopped as stop:
+                return _report_stop(stop, run, experiment)
+            experiment.finish(seed, result)
+        sys.stderr.write(_over_seeds(request.run, experiment.results()) + "\n")
+    return 0
+
+
+def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingResult:
+    """Trains one run and says what came out.
+
+    Raises:
+        InputError: for what the user can do something about.
+        Stopped: after a checkpoint.
+    """
+    with contextlib.ExitStack() as stack:
+        run = request.run
+        with input_errors():
+            parts = build(request.config, signals.check)
             stack.enter_context(run.lock())
             state = begin(parts, run, request.resume, request.preset)
             if request.resume:
                 _warn_of_changed_versions(run)
         progress = Progress(
-            config.num_generations,
+            request.config.num_generations,
             int(state.es.generation),
-            max_env_steps=config.max_env_steps,
+            max_env_steps=request.config.max_env_steps,
+            label=label,
         )
         progress.message(_opening(request, parts, state))
         try:
             result = run_training(parts, state, run, progress, signals.check)
-        except Stopped as stop:
-            return _report_stop(stop, run)
         except (ConfigError, CheckpointError, MetricsError) as error:
             raise InputError(str(error)) from error
         except OSError as error:
@@ -116,8 +183,12 @@ def _main(argv: list[str]) -> int:
                 f"{run.path} cannot be written ({error}); make it writable or free "
                 f"space, then continue with {_resume_options(run)}."
             ) from error
-    progress.message(_closing(request, result))
-    return 0
+    progress.message(
+        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
+        f"{result.final_evaluation:.1f} at the end, "
+        f"{result.best_evaluation:.1f} at best."
+    )
+    return result
 
 
 def parse(argv: list[str]) -> Request:
@@ -160,19 +231,30 @@ def parse(argv: list[str]) -> Request:
             "--resume needs --name NAME, the run to continue. "
             f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
         )
-        run = find_run(arguments.runs_dir / str(arguments.name))
+        run = find_run_or_experiment(arguments.runs_dir / str(arguments.name))
         config = run.with_stored_devices(config)
         run.check_resumable(config)
+        is_experiment = run.file == EXPERIMENT_FILE
+        require(
+            is_experiment or arguments.seeds is None,
+            f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "
+            "out, or start an experiment with another --name.",
+        )
+        num_seeds = arguments.seeds
+        if is_experiment and num_seeds is None:
+            num_seeds = Experiment(run).num_seeds
     else:
         require(
             (config.rollout.num_devices or 1) <= available_cores(),
             f"rollout.num_devices must be at most {available_cores()}, the cores here, "
             f"got {config.rollout.num_devices}.",
         )
+        num_seeds = arguments.seeds
         run = RunDirectory(
-            arguments.runs_dir / (arguments.name or _new_name(preset_name, config))
+            arguments.runs_dir
+            / (arguments.name or _new_name(preset_name, config, num_seeds))
         )
-    return Request(config, preset_name, run, arguments.resume)
+    return Request(config, preset_name, run, arguments.resume, num_seeds)
 
 
 def _is_folder_name(name: str) -> bool:
@@ -206,7 +288,7 @@ def _take_option(arguments: list[str], option: str) -> str | None:
 
 
 def _stored(arguments: list[str]) -> TrainConfig:
-    """Returns the configuration of the run that ``--name`` names."""
+    """Returns the configuration of the run or experiment that ``--name`` names."""
     copy = list(arguments)
     name = _take_option(copy, "--name")
     runs_dir = _take_option(copy, "--runs-dir") or _take_option(copy, "--runs_dir")
@@ -216,16 +298,17 @@ def _stored(arguments: list[str]) -> TrainConfig:
         "--resume needs --name NAME, the run to continue. "
         f"Runs in {runs_dir}: {_listed(runs_dir)}.",
     )
-    return find_run(runs_dir / str(name)).config()
+    return find_run_or_experiment(runs_dir / str(name)).config()
 
 
 def _listed(runs_dir: Path) -> str:
     return ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
 
 
-def _new_name(preset_name: str, config: TrainConfig) -> str:
+def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return f"{preset_name}-seed{config.seed}-{now}"
+    what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
+    return f"{preset_name}-{what}-{now}"
 
 
 def _opening(request: Request, parts: Parts, state: TrainState) -> str:
@@ -245,26 +328,45 @@ def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     )
 
 
-def _closing(request: Request, result: TrainingResult) -> str:
-    """Says what came out, and where to look next."""
-    path = request.run.path
+def _where_to_look(run: RunDirectory) -> str:
+    """Says what can be done with a finished run."""
+    path = run.path
     return (
-        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
-        f"{result.final_evaluation:.1f} at the end, "
-        f"{result.best_evaluation:.1f} at best.\n"
         f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
         f"Evaluate: python -m jax_es.evaluate {path}\n"
         f"From Python: jax_es.load_policy({str(path)!r})"
     )
 
 
-def _report_stop(stop: Stopped, run: RunDirectory) -> int:
+def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
+    """Says what came out of an experiment, and where to look next."""
+    first, final, best = (
+        f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+        for values in list(zip(*results, strict=True))[1:]
+    )
+    path = experiment.path
+    return (
+        f"Evaluation return over {len(results)} seeds, median and range: {first} at "
+        f"the start, {final} at the end, {best} at best.\n"
+        f"Runs: {path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
+        f"Evaluate: python -m jax_es.evaluate {path}\n"
+        f"Plot: python -m jax_es.plot {path}\n"
+        f"Report: python -m jax_es.report {path}"
+    )
+
+
+def _report_stop(
+    stop: Stopped, run: RunDirectory, experiment: Experiment | None = None
+) -> int:
     """Prints one line; returns the exit code of a program ended by that signal."""
     name = signal.Signals(stop.signum).name
     steps = Checkpoints(run.checkpoints).steps()
     saved = (
         f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
     )
+    if experiment is not None:
+        finished = experiment.num_seeds - len(experiment.unfinished())
+        saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
     sys.stderr.write(
         f"{name}: {saved} in {run.path}; continue with python -m jax_es.train "
         f"{_resume_options(run)}\n"
@@ -273,9 +375,9 @@ def _report_stop(stop: Stopped, run: RunDirectory) -> int:
 
 
 def _resume_options(run: RunDirectory) -> str:
-    parent = run.path.parent
-    where = "" if parent == Path("runs") else f" --runs-dir {parent}"
-    return f"--resume --name {run.path.name}{where}"
+    path = (experiment_of(run) or run).path
+    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
+    return f"--resume --name {path.name}{where}"
 
 
 if __name__ == "__main__":

@@ -150,6 +150,7 @@ def train_run(
     path: str | os.PathLike[str],
     resume: bool = False,
     preset: str = "python",
+    label: str = "",
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -161,6 +162,7 @@ def train_run(
         path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
         preset: recorded in ``config.json`` as where ``config`` comes from.
+        label: what progress shows before the generation.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
@@ -175,6 +177,7 @@ def train_run(
             config.num_generations,
             int(state.es.generation),
             max_env_steps=config.max_env_steps,
+            label=label,
         )
         return run_training(parts, state, run, progress)
 

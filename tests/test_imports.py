@@ -27,11 +27,14 @@ HOMES = {
     "gymnasium": {"experiment", "loading", "video"},
     "orbax": {"checkpoint"},
     "evosax": {"evosax_bridge"},
-    "tyro": {"command_line", "train", "evaluate", "pretrain", "plot", "benchmark"},
+    "tyro": {
+        *("command_line", "train", "evaluate", "pretrain", "plot", "report"),
+        "benchmark",
+    },
     "rich": {"progress"},
-    "scipy": {"rank_test"},
     "tensorboardX": {"metrics"},
-    "matplotlib": {"plot", "benchmark"},
+    "matplotlib": {"figures", "benchmark"},
+    "scipy": {"aggregate", "rank_test"},
     "imageio": {"video"},
     "imageio_ffmpeg": {"video"},
 }

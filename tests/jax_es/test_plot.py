@@ -1,19 +1,23 @@
 """The learning-curve program: grouping, numbers, picture, bad input."""
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jax_es import plot
-from jax_es.config import EnvConfig
+from jax_es import curves, figures, plot
+from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.experiment import TrainConfig
 from jax_es.metrics import GenerationRecord, MetricsWriter
 from jax_es.run_directory import RunDirectory
 from models import DecisionTransformerConfig, MLPConfig
 
+ROOT = Path(__file__).parents[2]
 
-def record(generation, steps, evaluation):
+
+def record(generation, steps, evaluation, **more):
     values = {
         field.name: 0
         for field in dataclasses.fields(GenerationRecord)
@@ -24,14 +28,17 @@ def record(generation, steps, evaluation):
         "total_env_steps": steps,
         "evaluation_return_mean": evaluation,
         "best_evaluation_return": evaluation,
+        "seconds_total": 60.0,
         "seconds_elapsed": 60.0 * (generation + 1),
+        **more,
     }
     return GenerationRecord(**values)
 
 
-def make_run(folder, policy, evaluations, steps=1000, env=None):
+def make_run(folder, policy, evaluations, steps=1000, env=None, seed=0, es=None):
     run = RunDirectory(folder)
-    run.create(TrainConfig(env=env or EnvConfig("Hopper-v5"), policy=policy), "test")
+    env, es = env or EnvConfig("Hopper-v5"), es or ESConfig()
+    run.create(TrainConfig(env=env, policy=policy, seed=seed, es=es), "test")
     with MetricsWriter(folder) as writer:
         for generation, evaluation in enumerate(evaluations):
             writer.write(record(generation, (generation + 1) * steps, evaluation))
@@ -42,7 +49,7 @@ def make_run(folder, policy, evaluations, steps=1000, env=None):
 def runs(tmp_path):
     return (
         make_run(tmp_path / "a", MLPConfig(), [0.0, 10.0]),
-        make_run(tmp_path / "b", MLPConfig(), [4.0, 30.0]),
+        make_run(tmp_path / "b", MLPConfig(), [4.0, 30.0], seed=1),
         make_run(tmp_path / "c", DecisionTransformerConfig(), [1.0, 2.0]),
         make_run(tmp_path / "d", MLPConfig(), [7.0], env=EnvConfig("Hopper-v5", 50)),
     )
@@ -65,15 +72,56 @@ def test_the_table_holds_medians_and_ranges(runs):
     ]
 
 
-def test_a_band_spans_the_runs_as_far_as_all_reach():
+def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     short = [record(0, 0, 0.0), record(1, 100, 10.0)]
     long = [record(0, 0, 4.0), record(1, 200, 24.0)]
-    x, median, low, high = plot.band(
+    x, median, low, high = curves.band(
         [short, long], "total_env_steps", "evaluation_return_mean"
     )
     assert (x[0], x[-1]) == (0, 100)
-    np.testing.assert_allclose((low[-1], median[-1], high[-1]), (10, 12, 14))
+    # Of 10 and 14, the quartiles lie a quarter of the way in.
+    np.testing.assert_allclose((low[-1], median[-1], high[-1]), (11, 12, 13))
     assert (low <= median).all() and (median <= high).all()
+    # Shared x's are kept as they are, with nothing made up between them.
+    x, *_ = curves.band([short, long], "generation", "evaluation_return_mean")
+    assert x.tolist() == [0, 1]
+
+
+def test_a_run_that_starts_late_has_its_first_value_until_then():
+    early = [record(0, 0, 1.0), record(1, 100, 1.0)]
+    late = [record(0, 50, 3.0), record(1, 150, 5.0)]
+    x, median, *_ = curves.band(
+        [early, late], "total_env_steps", "evaluation_return_mean"
+    )
+    assert (x[0], x[-1]) == (0, 100)
+    np.testing.assert_allclose((median[0], median[-1]), (2.0, 2.5))
+
+
+def test_runs_that_differ_otherwise_are_no_seeds_of_one_line(tmp_path):
+    half = ESConfig(num_pairs=10, sigma=0.5)
+    paths = [
+        make_run(tmp_path / "a", MLPConfig(), [0.0]),
+        make_run(tmp_path / "b", MLPConfig(), [0.0], seed=1),
+        make_run(tmp_path / "c", MLPConfig(), [0.0], es=half),
+    ]
+    (lines,) = plot.group(paths).values()
+    assert {kind: len(runs) for kind, runs in lines.items()} == {
+        "mlp, num pairs 20000, sigma 0.02": 2,
+        "mlp, num pairs 10, sigma 0.5": 1,
+    }
+
+
+def test_a_seed_counts_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = tmp_path / "many"
+    one = make_run(experiment / "seed-0", MLPConfig(), [0.0])
+    make_run(experiment / "seed-1", MLPConfig(), [0.0], seed=1)
+    make_run(experiment / "seed-2", MLPConfig(), [], seed=2)  # has just begun
+    for paths in ([experiment], [experiment, one, "many/seed-0"]):
+        assert len(plot.group(paths)["Hopper-v5"]["mlp"]) == 2
+    again = make_run(tmp_path / "again", MLPConfig(), [5.0])
+    with pytest.raises(ConfigError, match="are the same seed"):
+        plot.group([experiment, again])
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -96,7 +144,10 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     [
         ([], "RUN is missing"),
         (["nowhere"], "nowhere is not a run"),
-        (["{run}", "--output", "curves"], "--output must end in .png"),
+        (["{run}", "--output", "a.png", "--figure", "all"], "must be a folder"),
+        (["{run}", "--figure", "aggregate"], "at least two tasks"),
+        (["{run}", "--reference", "Hopper-v5"], "--reference must be TASK=RETURN"),
+        (["{run}", "--figure", "pie"], "--figure"),
         (["{run}", "--output", "curves.jxl"], "curves.jxl cannot be written"),
         (["{empty}"], "no finished generation"),
     ],
@@ -108,3 +159,79 @@ def test_bad_input_is_one_line(runs, tmp_path, capsys, monkeypatch, arguments, w
     assert plot.main([text.format(**names) for text in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
+
+
+@pytest.fixture
+def timed(tmp_path):
+    """Two seeds of a task, whose times and populations are known."""
+    paths = []
+    for seed in (0, 1):
+        path = tmp_path / f"timed-{seed}"
+        RunDirectory(path).create(TrainConfig(policy=MLPConfig(), seed=seed), "test")
+        with MetricsWriter(path) as writer:
+            for generation in range(3):
+                times = {"seconds_policy": 2, "seconds_environment": 5 + 2 * seed}
+                times |= {"seconds_noise": 1, "seconds_update": 1, "seconds_other": 0}
+                spread = {"return_mean": 10, "return_p2_5": 4, "return_p97_5": 20}
+                times["seconds_total"] = sum(times.values())
+                shifted = {k: v + 2 * seed for k, v in spread.items()}
+                writer.write(record(generation, 9, 1.0, **times, **shifted))
+        paths.append(path)
+    return plot.group(paths)
+
+
+def test_time_goes_where_it_went(timed):
+    (axis,) = figures.time(timed).axes
+    widths = {bars.get_label(): bars[0].get_width() for bars in axis.containers}
+    expected = {"policy": 20, "environment": 60, "noise": 10, "update": 10, "other": 0}
+    assert widths == pytest.approx(expected)
+    assert len({bar[0].get_hatch() for bar in axis.containers}) >= 4
+    assert axis.get_xlabel() == "wall-clock time (%)"
+
+
+def test_the_population_is_its_mean_and_its_percentiles(timed):
+    (axis,) = figures.population(timed).axes
+    mean, evaluation = axis.get_lines()
+    assert mean.get_ydata().tolist() == [11, 11, 11]  # median of 10 and 12
+    assert evaluation.get_ydata().tolist() == [1, 1, 1]
+    (area,) = axis.collections
+    assert set(area.get_paths()[0].vertices[:, 1]) == {5, 21}
+
+
+def test_an_iteration_is_its_wall_clock(timed):
+    (axis,) = figures.iteration(timed).axes
+    (line,) = axis.get_lines()
+    assert line.get_ydata().tolist() == [10, 10, 10]
+    assert axis.get_ylabel() == "wall-clock per generation (s)"
+
+
+def test_lines_are_told_apart_without_colour(tmp_path):
+    paths = [
+        make_run(tmp_path / str(rank), MLPConfig(), [0.0, 1.0], es=es)
+        for rank, es in enumerate(
+            [ESConfig(), *(ESConfig(perturbation="low-rank", rank=r) for r in (1, 2))]
+        )
+    ]
+    lines = plot.draw(plot.group(paths), "generations", "evaluation").axes[0].lines
+    assert len({line.get_linestyle() for line in lines}) == 3
+    assert len({line.get_marker() for line in lines}) == 3
+
+
+def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
+    experiment = tmp_path / "many"
+    make_run(experiment / "seed-0", MLPConfig(), [0.0, 1.0])
+    make_run(experiment / "seed-1", MLPConfig(), [0.0, 2.0], seed=1)
+    assert plot.main([str(experiment), "--figure", "all"]) == 0
+    names = {"learning", "population", "time", "iteration"}
+    written = {path.name for path in (experiment / "plots").iterdir()}
+    assert written == {f"{name}.{end}" for name in names for end in ("png", "svg")}
+    assert {Path(line).name for line in capsys.readouterr().err.split()} == written
+    panels = plot.group([experiment])
+    labels = [a.get_xlabel() for a in figures.learning(panels, tuple(curves.AXES)).axes]
+    assert labels == ["environment steps", "generation", "wall-clock time (s)"]
+
+
+def test_the_style_is_part_of_the_package():
+    files = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packaged = files["tool"]["setuptools"]["package-data"]["jax_es"]
+    assert figures.STYLE_FILE.is_file() and figures.STYLE_FILE.name in packaged

@@ -114,6 +114,19 @@ def test_plain_lines_are_ascii_and_split_into_names_and_values():
     assert len(first) == len(last)
 
 
+def test_one_run_of_several_is_named_first():
+    stream, clock = io.StringIO(), Clock()
+    label = "seed 3  run 4/10"
+    with Progress(2, stream=stream, clock=clock, label=label) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+    words = stream.getvalue().split()
+    assert words[:6] == ["seed", "3", "run", "4/10", "generation", "1/2"]
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with Progress(2, console=console, clock=clock, label=label) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+    assert "seed 3  run 4/10  generation 1/2" in console.file.getvalue()
+
+
 def test_a_generation_without_duration_divides_by_nothing():
     stream = io.StringIO()
     with Progress(1, stream=stream, clock=Clock()) as progress:

@@ -140,7 +140,7 @@ def test_help_explains_every_field(kind, capsys):
                 assert " ".join(documents[field.name].split()) in text
     for name in PRESETS:
         assert name in text
-    for field in ("--name", "--runs-dir", "--resume"):
+    for field in ("--name", "--runs-dir", "--seeds", "--resume"):
         assert field in text
 
 

@@ -1,0 +1,249 @@
+"""What runs have in common and where they differ: the numbers behind the figures.
+
+Runs are sorted into tasks, tasks into variants (a kind of policy, its attention, its
+noise, and whatever else differs), and the runs of a variant are its seeds.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.experiment import TrainConfig, differences, policy_kind
+from jax_es.metrics import METRICS_FILE, GenerationRecord, read_metrics
+from jax_es.run_directory import FREE_TO_CHANGE, find_runs
+
+AXES = {
+    "env-steps": ("total_env_steps", "environment steps"),
+    "generations": ("generation", "generation"),
+    "seconds": ("seconds_elapsed", "wall-clock time"),
+}
+
+RETURNS = {
+    "evaluation": ("evaluation_return_mean", "evaluation return"),
+    "population": ("return_mean", "mean return of the population"),
+}
+
+SAME_VARIANT = ("seed", "rollout.num_devices", *FREE_TO_CHANGE)
+"""Fields in which the runs of one variant may differ."""
+
+Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
+"""Task → variant → runs → records."""
+
+
+class Run(NamedTuple):
+    """A run as it is compared.
+
+    Attributes:
+        path: its folder.
+        config: its configuration.
+        records: its finished generations, at least one.
+        task: what it learned.
+        variant: what learned it, told apart from all other runs given.
+    """
+
+    path: str
+    config: TrainConfig
+    records: list[GenerationRecord]
+    task: str
+    variant: str
+
+
+def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
+    """Reads runs and experiments and sorts their runs by task and variant.
+
+    Raises:
+        ValueError: as :func:`read_runs`.
+    """
+    return sorted_into_panels(read_runs(paths))
+
+
+def sorted_into_panels(runs: Iterable["Run"]) -> Panels:
+    """Sorts the records of runs by task and variant."""
+    panels: Panels = {}
+    for run in runs:
+        lines = panels.setdefault(run.task, {})
+        lines.setdefault(run.variant, []).append(run.records)
+    return panels
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """Reads runs, and the begun runs of experiments; a run given twice counts once.
+
+    Raises:
+        ValueError: for a folder that is neither, has no finished generation, or repeats
+            a seed of another one.
+    """
+    runs: dict[str, Run] = {}
+    for path in paths:
+        read = [_read(run.path) for run in find_runs(path)]
+        if not any(run.records for run in read):
+            raise ConfigError(f"{path} has no finished generation to plot.")
+        runs |= {os.path.realpath(run.path): run for run in read if run.records}
+    return _told_apart(list(runs.values()))
+
+
+def _read(path: str | os.PathLike[str]) -> Run:
+    (run,) = find_runs(path)
+    config = run.config()
+    begun = (run.path / METRICS_FILE).exists()
+    records = read_metrics(run.path) if begun else []
+    return Run(str(path), config, records, _task(config.env), variant(config))
+
+
+def _told_apart(runs: list[Run]) -> list[Run]:
+    """Names in each variant what else its runs differ in, and refuses repeated runs."""
+    named = []
+    for run in runs:
+        alike = [r for r in runs if (r.task, r.variant) == (run.task, run.variant)]
+        fields = dict.fromkeys(
+            field
+            for other in alike
+            for field in differences(alike[0].config, other.config)
+            if field not in SAME_VARIANT
+        )
+        values = [f", {_words(field, run.config)}" for field in fields]
+        named.append(run._replace(variant=run.variant + "".join(values)))
+    for a, b in itertools.combinations(named, 2):
+        require(
+            (a.task, a.variant, a.config.seed) != (b.task, b.variant, b.config.seed),
+            f"{a.path} and {b.path} are the same seed of the same configuration, which "
+            "is one sample and not two; leave one out.",
+        )
+    return named
+
+
+def _words(field: str, config: TrainConfig) -> str:
+    value: object = config
+    for part in field.split("."):
+        value = getattr(value, part)
+    return f"{field.split('.')[-1].replace('_', ' ')} {value}"
+
+
+def variant(config: TrainConfig) -> str:
+    """Names what is compared: the kind of policy, and how it differs from the paper's.
+
+    Example:
+        >>> from jax_es.config import ESConfig
+        >>> variant(TrainConfig(es=ESConfig(perturbation="low-rank", rank=4)))
+        'decision-transformer, rank 4'
+    """
+    name = policy_kind(config.policy)
+    attention = getattr(config.policy, "attention", "window")
+    if attention != "window":
+        name += f", {attention}"
+    if config.es.perturbation == "low-rank":
+        name += f", rank {config.es.rank}"
+    return name
+
+
+def _task(env: EnvConfig) -> str:
+    """Names a task: runs with other limits on their episodes cannot be compared."""
+    limit = env.max_episode_steps
+    name = env.id if limit is None else f"{env.id}, {limit} steps"
+    return name if env.terminate_when_unhealthy else f"{name}, falling allowed"
+
+
+class Band(NamedTuple):
+    """A distribution over runs, as it moves along an axis of ``G`` points.
+
+    Attributes:
+        x: ``[G]``.
+        median: ``[G]``.
+        low: ``[G]``, the first quartile over the runs.
+        high: ``[G]``, the third.
+    """
+
+    x: np.ndarray
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def band(runs: list[list[GenerationRecord]], x: str, y: str) -> Band:
+    """Returns the median and the quartiles of field ``y`` over the runs, against ``x``.
+
+    Quartiles are linearly interpolated between the runs.
+    """
+    grid, values = on_grid(runs, x, y)
+    low, median, high = np.percentile(values, [25, 50, 75], axis=0)
+    return Band(grid, median, low, high)
+
+
+def on_grid(
+    runs: list[list[GenerationRecord]], x: str, y: str, grid: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns x ``[G]`` and the runs' y ``[R, G]``, linearly interpolated at it.
+
+    Args:
+        runs: of one variant.
+        x: the field along which.
+        y: the field of which.
+        grid: the x's; :func:`common_grid` if not given.
+    """
+    grid = common_grid(runs, x) if grid is None else grid
+    # Before its first record a run has its initial mean: the first value holds.
+    values = [np.interp(grid, _field(r, x), _field(r, y)) for r in runs]
+    return grid, np.stack(values)
+
+
+def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
+    """Returns x's ``[G]`` at which runs are compared, as far as all of them reach.
+
+    The runs' own if they share them, as generations; else 200 in even distances, for
+    runs meet different x's where episodes differ in length.
+    """
+    xs = [_field(records, x) for records in runs]
+    shared = functools.reduce(np.intersect1d, xs)
+    if len(shared) == min(map(len, xs)):
+        return shared
+    start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
+    return np.linspace(start, end, 200)
+
+
+def _field(records: list[GenerationRecord], name: str) -> np.ndarray:
+    return np.array([getattr(record, name) for record in records], float)
+
+
+def table(panels: Panels) -> str:
+    """Returns a Markdown table: how each line began, ended, and what it took.
+
+    Returns are medians over the runs (lowest to highest in brackets) of the mean
+    evaluation return, at the first and the last generation and at the best one.
+    """
+    head, *rows = (
+        f"| {' | '.join(row)} |" for row in [TABLE_HEADS, *table_rows(panels)]
+    )
+    return "\n".join([head, "|---" * len(TABLE_HEADS) + "|", *rows])
+
+
+TABLE_HEADS = [
+    *("environment", "policy", "seeds", "first", "last", "best", "env steps"),
+    "minutes",
+]
+
+
+def table_rows(panels: Panels) -> list[list[str]]:
+    """Returns :func:`table`'s cells."""
+    return [
+        [
+            task,
+            kind,
+            str(len(runs)),
+            _spread([run[0].evaluation_return_mean for run in runs]),
+            _spread([run[-1].evaluation_return_mean for run in runs]),
+            _spread([run[-1].best_evaluation_return for run in runs]),
+            f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
+            f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
+        ]
+        for task, lines in panels.items()
+        for kind, runs in sorted(lines.items())
+    ]
+
+
+def _spread(values: list[float]) -> str:
+    return f"{np.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"

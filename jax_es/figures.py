@@ -1,0 +1,347 @@
+"""Figures of runs, drawn with matplotlib: learning, population, time, aggregates.
+
+Each function takes the runs of ``curves.group`` and returns a figure. Lines differ in
+colour, dashes and marker, areas in hatching, so that they are told apart in print.
+"""
+
+import contextlib
+import itertools
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from jax_es import aggregate
+from jax_es.config import ConfigError
+from jax_es.curves import AXES, RETURNS, Band, Panels, band, on_grid
+
+STYLE_FILE = Path(__file__).with_name("style.mplstyle")
+
+LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+ROUND = (1, 2, 2.5, 5, 10)
+"""Distances between ticks, up to a power of ten."""
+
+TIMES = {
+    "policy": ("seconds_policy", "0.35", ""),
+    "environment": ("seconds_environment", "0.80", "///"),
+    "noise": ("seconds_noise", "0.55", "..."),
+    "update": ("seconds_update", "0.92", "xxx"),
+    "other": ("seconds_other", "1.00", ""),
+}
+"""Where a generation's time goes → record's field, shade of gray, hatching."""
+
+Figure = Any
+Axes = Any
+Draw = TypeVar("Draw", bound=Callable[..., Figure])
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Draws and saves in the package's style.
+
+    Raises:
+        ConfigError: if matplotlib is not installed.
+    """
+    try:
+        import matplotlib.style
+    except ImportError as error:
+        raise ConfigError(
+            f"plots need matplotlib ({error}); pip install -e '.[plot]'."
+        ) from error
+    with matplotlib.style.context(STYLE_FILE):
+        yield
+
+
+def _styled(draw: Draw) -> Draw:
+    @wraps(draw)
+    def styled(*args: Any, **options: Any) -> Figure:
+        with style():
+            return draw(*args, **options)
+
+    return styled  # type: ignore[return-value]
+
+
+@_styled
+def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure:
+    """Draws returns against each of ``xs``: median and quartiles over the seeds.
+
+    One row a task if there are several x's, else one panel a task.
+    """
+    y_field, y_label = RETURNS[y]
+    columns = len(xs) if len(xs) > 1 else min(3, len(panels))
+    figure, axes = _grid(len(panels) * len(xs), columns)
+    looks = _looks(panels)
+    for axis, (task, x) in zip(axes, itertools.product(panels, xs), strict=True):
+        for kind, runs in sorted(panels[task].items()):
+            values = band(runs, AXES[x][0], y_field)
+            _draw_band(axis, values, looks[kind], kind, runs, len(panels[task]))
+        axis.set(title=task, ylabel=y_label)
+        _label_x(axis, x)
+    _add_legend(figure, axes, every=len(xs))
+    return figure
+
+
+@_styled
+def population(panels: Panels, x: str = "generations") -> Figure:
+    """Draws how the members' returns spread, one panel a task and variant.
+
+    The members' mean, and the band that holds 95 % of them (2.5th to 97.5th
+    percentile); over several seeds, the median of each. The evaluation of the mean
+    policy lies over it.
+    """
+    cells = [(t, k) for t, lines in panels.items() for k in sorted(lines)]
+    figure, axes = _grid(len(cells), min(3, len(cells)))
+    fields = ("return_mean", "return_p2_5", "return_p97_5", "evaluation_return_mean")
+    for axis, (task, kind) in zip(axes, cells, strict=True):
+        runs = panels[task][kind]
+        grid, *_ = on_grid(runs, AXES[x][0], fields[0])
+        mean, low, high, evaluation = (
+            np.median(on_grid(runs, AXES[x][0], field)[1], axis=0) for field in fields
+        )
+        axis.fill_between(
+            grid,
+            low,
+            high,
+            facecolor="0.9",
+            edgecolor="0.6",
+            hatch="///",
+            linewidth=0.6,
+            label="95 % of the members",
+        )
+        axis.plot(grid, mean, color="C0", label="mean of the members")
+        axis.plot(grid, evaluation, "--", color="C1", label="mean policy θ")
+        axis.set(title=f"{task}\n{kind} ({_seeds(runs)})", ylabel="episode return")
+        _label_x(axis, x)
+    axes[0].legend()
+    return figure
+
+
+@_styled
+def iteration(panels: Panels) -> Figure:
+    """Draws the wall-clock time of each generation, one panel a task."""
+    figure, axes = _grid(len(panels), min(3, len(panels)))
+    looks = _looks(panels)
+    for axis, (task, lines) in zip(axes, panels.items(), strict=True):
+        bands = {
+            kind: band(runs, "generation", "seconds_total")
+            for kind, runs in sorted(lines.items())
+        }
+        for kind, values in bands.items():
+            _draw_band(axis, values, looks[kind], kind, lines[kind], len(lines))
+        # Compiling makes the first generation many times as long as the others.
+        top = max(
+            np.percentile(b.high[1:] if len(b.high) > 1 else b.high, 90)
+            for b in bands.values()
+        )
+        axis.set(title=task, ylabel="wall-clock per generation (s)")
+        axis.set_ylim(0, 1.3 * float(top))
+        _label_x(axis, "generations")
+    _add_legend(figure, axes)
+    return figure
+
+
+@_styled
+def time(panels: Panels) -> Figure:
+    """Draws where the time went, one bar a task and variant, over all generations."""
+    cells = [(t, k) for t, lines in panels.items() for k in sorted(lines)]
+    figure, (axis,) = _grid(1, 1, size=(7.2, 1.1 + 0.5 * len(cells)))
+    shares = {name: [] for name in TIMES}
+    for task, kind in cells:
+        records = [record for run in panels[task][kind] for record in run]
+        total = sum(record.seconds_total for record in records)
+        for name, (field, _, _) in TIMES.items():
+            seconds = sum(getattr(record, field) for record in records)
+            shares[name].append(100 * seconds / total if total else 0.0)
+    left = np.zeros(len(cells))
+    for name, (_, shade, hatch) in TIMES.items():
+        bars = axis.barh(
+            range(len(cells)),
+            shares[name],
+            left=left,
+            height=0.62,
+            label=name,
+            facecolor=shade,
+            edgecolor="black",
+            hatch=hatch,
+            linewidth=0.6,
+        )
+        texts = [f"{share:.0f} %" if share >= 6 else "" for share in shares[name]]
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+        axis.bar_label(bars, texts, label_type="center", fontsize=8, bbox=box)
+        left += shares[name]
+    axis.set_yticks(
+        range(len(cells)),
+        [f"{task}\n{kind} ({_seeds(panels[task][kind])})" for task, kind in cells],
+    )
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+    axis.set(xlabel="wall-clock time (%)", xlim=(0, 100.3))
+    figure.legend(loc="outside upper center", ncols=len(TIMES))
+    return figure
+
+
+@_styled
+def aggregated(
+    panels: Panels,
+    xs: Sequence[str],
+    y: str = "evaluation",
+    references: dict[str, float] | None = None,
+) -> Figure:
+    """Draws the interquartile mean over all tasks, with its 95 % confidence interval.
+
+    Scores are normalised as ``aggregate.scales`` says; the last panel shows the runs'
+    last generations.
+
+    Raises:
+        ConfigError: if the runs cannot be compared over tasks.
+    """
+    aggregate.check_comparable(panels)
+    scale, looks = aggregate.scales(panels, references), _looks(panels)
+    figure, axes = _grid(len(xs) + 1, min(len(xs) + 1, 4))
+    for axis, x in zip(axes, xs, strict=False):
+        for kind, look in looks.items():
+            grid, values = aggregate.curve(
+                panels, kind, AXES[x][0], RETURNS[y][0], scale
+            )
+            line = Band(grid, values.iqm, values.low, values.high)
+            _draw_band(axis, line, look, kind, None, len(looks))
+        axis.set(title=f"{len(panels)} tasks", ylabel="normalised score (IQM)")
+        _label_x(axis, x)
+    for row, (kind, look) in enumerate(looks.items()):
+        end = aggregate.final(panels, kind, RETURNS[y][0], scale)
+        axes[-1].errorbar(
+            end.iqm,
+            row,
+            xerr=[[end.iqm - end.low], [end.high - end.iqm]],
+            capsize=4,
+            **{**look, "linestyle": "none"},
+        )
+    axes[-1].set_yticks(range(len(looks)), list(looks))
+    axes[-1].set_ylim(len(looks) - 0.5, -0.5)
+    axes[-1].set(title="last generation", xlabel="normalised score (IQM)")
+    _add_legend(figure, axes[:-1], every=len(xs))
+    return figure
+
+
+def _grid(
+    count: int, columns: int, size: tuple[float, float] = (4.4, 3.3)
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with ``count`` panels of ``size`` inches each."""
+    from matplotlib.figure import Figure
+
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows))
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, list(axes[:count])
+
+
+def _looks(panels: Panels) -> dict[str, dict[str, Any]]:
+    """Gives each variant one look, the same in every panel."""
+    kinds = sorted({kind for lines in panels.values() for kind in lines})
+    return {
+        kind: {
+            "color": f"C{index % 7}",
+            "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
+            "marker": MARKERS[index % len(MARKERS)],
+        }
+        for index, kind in enumerate(kinds)
+    }
+
+
+def _draw_band(
+    axis: Axes,
+    values: Band,
+    look: dict[str, Any],
+    kind: str,
+    runs: Any,
+    num_lines: int,
+) -> None:
+    label = kind if runs is None else f"{kind} ({_seeds(runs)})"
+    label = textwrap.fill(label, 48)
+    # Markers of different lines stand apart where the lines meet.
+    start = 0.02 + 0.02 * (MARKERS.index(look["marker"]) % 5)
+    axis.plot(values.x, values.median, label=label, markevery=(start, 0.12), **look)
+    axis.fill_between(
+        values.x,
+        values.low,
+        values.high,
+        facecolor=look["color"],
+        edgecolor=look["color"],
+        linestyle=look["linestyle"],
+        linewidth=0.5,
+        alpha=0.15 if num_lines <= 3 else 0.07,
+    )
+
+
+def _seeds(runs: Sequence[Any]) -> str:
+    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+
+
+def _label_x(axis: Axes, x: str) -> None:
+    """Names the x axis with its unit, in numbers of a readable size."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+
+    label = AXES[x][1]
+    if x == "env-steps":
+        axis.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    elif x == "generations":
+        axis.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND, integer=True))
+    else:
+        divisor, unit = _time_unit(axis.get_xlim()[1])
+        label = f"{label} ({unit})"
+        axis.xaxis.set_major_locator(_multiples(divisor))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s / divisor:g}"))
+    axis.set_xlabel(label)
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    """Returns the unit in which so many seconds are a small number: (seconds, name)."""
+    if seconds < 300:
+        return 1.0, "s"
+    return (60.0, "min") if seconds < 4 * 3600 else (3600.0, "h")
+
+
+def _multiples(unit: float) -> Any:
+    """Returns a locator of ticks at round numbers of a unit."""
+    from matplotlib.ticker import MaxNLocator
+
+    class Multiples(MaxNLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            return np.asarray(super().tick_values(vmin / unit, vmax / unit)) * unit
+
+    return Multiples(6, steps=ROUND)
+
+
+def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
+    """Names the lines in the panels; below all of them where it would hide curves.
+
+    Args:
+        figure: whole.
+        axes: its panels with lines.
+        every: how many panels in a row have the same lines, and need one legend.
+    """
+    if max(len(axis.get_lines()) for axis in axes) <= 3:
+        for axis in axes[::every]:
+            axis.legend()
+        return
+    named = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    # A letter takes about 0.07 inches, a line's sample and the gaps 0.8.
+    letters = max(len(line) for name in named for line in name.splitlines())
+    entry = 0.8 + 0.07 * letters
+    columns = min(len(named), max(1, int(figure.get_figwidth() / entry)))
+    # The legend adds to the figure's height, not to take it from the panels.
+    rows = math.ceil(len(named) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * rows)
+    figure.legend(named.values(), named, loc="outside lower center", ncols=columns)

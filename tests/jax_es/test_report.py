@@ -1,0 +1,308 @@
+"""The page about runs, read as text and opened in a real browser."""
+
+import dataclasses
+import html
+import json
+import re
+import shutil
+import subprocess
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+
+from jax_es import report, train
+from jax_es.config import EnvConfig, ESConfig
+from jax_es.experiment import TrainConfig
+from jax_es.page import POLICY, document, element, inline_svg, joined
+from jax_es.presets import preset
+from jax_es.reproduce import command
+from jax_es.run_directory import RunDirectory
+from models import LSTMConfig, MLPConfig
+from tests.jax_es.test_plot import make_run
+
+EVIL = '<script>alert(1)</script> & <b>"quoted"\''
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of an experiment with everything that a page may show."""
+    folder = tmp_path_factory.mktemp("runs")
+    experiment = folder / "many & <more>"
+    for seed in (0, 1, 2):
+        make_run(experiment / f"seed-{seed}", MLPConfig(), [1.0, 2.0], seed=seed)
+    frames = np.random.default_rng(0).integers(0, 255, (5, 64, 64, 3)).astype(np.uint8)
+    (experiment / "seed-0" / "videos").mkdir()
+    with warnings.catch_warnings():
+        # The encoder is a process of its own, and JAX warns of forks.
+        warnings.simplefilter("ignore")
+        imageio.imwrite(experiment / "seed-0" / "videos" / "best.mp4", frames, fps=5)
+    imageio.imwrite(folder / "other.gif", frames, duration=200)
+    values = {
+        "run": EVIL,
+        "rows": [{"target": 1.0, "mean": 2.5}, {"target": 2.0, "mean": 3.25}],
+        "episodes": 7,
+        "experiments": [
+            {"run": "one", "rows": [{"mean": 12345.678, "noise": None}]},
+            {"run": "two", "settings": {"weights": "int8"}},
+        ],
+    }
+    (folder / "evaluation.json").write_text(json.dumps(values))
+    arguments = ["--evaluation", str(folder / "evaluation.json")]
+    arguments += ["--video", str(folder / "other.gif")]
+    assert report.main([str(experiment), *arguments]) == 0
+    return experiment / "report.html"
+
+
+class Reader(HTMLParser):
+    """Collects a page's text, tags and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text += data + " "
+
+
+def test_the_page_needs_nothing_else(page):
+    read = Reader(page.read_text())
+    assert not {"script", "link", "iframe", "object", "base"} & set(read.tags)
+    loaded = [v for n, v in read.attributes if n in ("src", "href", "xlink:href")]
+    assert loaded and all(value.startswith(("data:", "#")) for value in loaded)
+    styles = re.findall(r"url\((.*?)\)|@import", page.read_text())
+    assert all(value.startswith("#") for value in styles)
+
+
+def test_every_id_is_one_of_a_kind_and_every_reference_has_one(page):
+    read = Reader(page.read_text())
+    ids = [value for name, value in read.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 100
+    text = page.read_text()
+    references = re.findall(r'href="#(.*?)"', text) + re.findall(r"url\(#(.*?)\)", text)
+    assert references and set(references) <= set(ids)
+
+
+def test_the_page_says_what_was_done(page):
+    text = " ".join(Reader(page.read_text()).text.split())
+    record = json.loads((page.parent / "seed-0" / "config.json").read_text())
+    for words in (
+        "many & <more>: mlp on Hopper-v5",
+        "2 (2 to 2)",  # the table of plot
+        "env.id Humanoid-v5 Hopper-v5",  # what differs from the nearest preset
+        EVIL,
+        "target mean 1 2.5 2 3.25",
+        "one run one rows mean 12346 two run two settings weights int8",
+        record["versions"]["jax"],
+        record["machine"]["processor"],
+        "--env.id Hopper-v5 --seeds 3",
+    ):
+        assert words in text, words
+
+
+@pytest.fixture(scope="module")
+def browse(tmp_path_factory):
+    """Opens a file in a headless browser; returns its DOM and its log."""
+    if BROWSER is None:
+        pytest.skip("no browser: install chromium (apt-get install chromium)")
+
+    def browse(file: Path, *options: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [
+                *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
+                *("--enable-logging=stderr", "--virtual-time-budget=20000"),
+                *("--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run"),
+                f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
+                *options,
+                file.resolve().as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout, done.stderr
+
+    return browse
+
+
+CHECK = """
+<script>
+const failed = [];
+addEventListener('error', e => failed.push(String(e.target.src || e.message)), true);
+addEventListener('load', async () => {
+  const videos = [...document.querySelectorAll('video')];
+  for (const v of videos) {
+    v.load();
+    await new Promise(done => { v.onloadeddata = done; v.onerror = done; });
+  }
+  const svgs = [...document.querySelectorAll('svg')];
+  document.body.dataset.checked = JSON.stringify({
+    failed,
+    images: [...document.images].map(i => i.complete && i.naturalWidth),
+    videos: videos.map(v => v.videoWidth),
+    svgs: svgs.map(s => s.getBoundingClientRect().width),
+    paths: document.querySelectorAll('svg path').length,
+    width: innerWidth,
+    page: document.documentElement.scrollWidth,
+  });
+});
+</script></head>
+"""
+
+
+def check(browse, page, folder, *options):
+    """Opens a copy of the page that says what the browser made of it."""
+    text = page.read_text()
+    assert html.escape(POLICY) in text
+    copy = folder / "copy.html"
+    # The page's own policy forbids all scripts, this one too.
+    text = text.replace(html.escape(POLICY), "")
+    copy.write_text(text.replace("</head>", CHECK, 1))
+    dom, _ = browse(copy, "--dump-dom", *options)
+    found = re.search(r'data-checked="(.*?)"', dom)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
+
+
+def test_a_browser_shows_all_of_it(page, browse, tmp_path):
+    dom, log = browse(page, "--dump-dom")
+    assert "CONSOLE" not in log
+    assert "many &amp; &lt;more&gt;: mlp on Hopper-v5" in dom
+    checked = check(browse, page, tmp_path)
+    assert checked["failed"] == []
+    assert checked["images"] == [64] and checked["videos"] == [64]
+    assert len(checked["svgs"]) == 6 and min(checked["svgs"]) > 200
+    assert checked["paths"] > 100
+
+    picture = tmp_path / "shot.png"
+    browse(page, f"--screenshot={picture}", "--window-size=1000,1500")
+    pixels = imageio.imread(picture)[..., :3]
+    # There is text and there are curves: a blank page has one colour.
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+
+
+def test_a_phone_need_not_scroll_sideways(page, browse, tmp_path):
+    checked = check(browse, page, tmp_path, "--window-size=390,800")
+    assert checked["width"] <= 500  # as narrow as this browser's windows get
+    assert checked["page"] <= checked["width"]
+
+
+def test_the_browser_would_have_complained(browse, tmp_path):
+    """The checks above can fail."""
+    page = tmp_path / "bad.html"
+    page.write_text(document("bad", element("img", src="https://example.org/a.png")))
+    _, log = browse(page, "--dump-dom")
+    assert "CONSOLE" in log and "Content Security Policy" in log
+    page.write_text(document("bad", element("img", src="data:image/png;base64,AAAA")))
+    checked = check(browse, page, tmp_path)
+    assert checked["failed"] and checked["images"] == [0]
+
+
+def test_text_is_escaped_wherever_it_enters():
+    assert element("p", EVIL) == f"<p>{html.escape(EVIL)}</p>"
+    assert joined([EVIL, element("b", "x")]) == html.escape(EVIL) + "<b>x</b>"
+    assert Reader(element("p", title=EVIL)).attributes == [("title", EVIL)]
+    assert Reader(document(EVIL)).tags.count("script") == 0
+    svg = '<?xml version="1.0"?><svg width="1"><metadata>x</metadata></svg>'
+    read = Reader(inline_svg(svg, "f0", EVIL))
+    assert read.tags == ["svg"] and ("aria-label", EVIL) in read.attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("quickstart", {}),
+        ("hopper", {"policy": LSTMConfig(width=8), "seed": 7}),
+        ("reacher", {"max_env_steps": 1000}),
+        (
+            "python",
+            {"policy": MLPConfig(hidden_sizes=(3, 5)), "env": EnvConfig("A-v1")},
+        ),
+        ("resumed", {"es": ESConfig(num_pairs=4, perturbation="low-rank", rank=2)}),
+    ],
+)
+def test_the_command_makes_the_same_configuration(name, changes):
+    base = TrainConfig() if name in ("python", "resumed") else preset(name)
+    config = dataclasses.replace(base, **changes)
+    rollout = dataclasses.replace(
+        config.rollout, observation_statistics=False, step_cap_factor=None
+    )
+    config = dataclasses.replace(config, rollout=rollout)
+    python, dash_m, module, *arguments = command(config, name, num_seeds=3).split()
+    assert (python, dash_m, module) == ("python", "-m", "jax_es.train")
+    request = train.parse(arguments)
+    assert request.config == config and request.num_seeds == 3
+
+
+def test_variants_are_compared(tmp_path):
+    paths = [
+        make_run(tmp_path / str(index), policy, [0.0, 1.0], seed=seed, es=es)
+        for index, (policy, seed, es) in enumerate(
+            [
+                (MLPConfig(), 0, ESConfig(sigma=0.125)),
+                (MLPConfig(), 4, ESConfig(sigma=0.125)),
+                (LSTMConfig(), 0, ESConfig(sigma=0.5)),
+            ]
+        )
+    ]
+    text = " ".join(Reader(report.report(tuple(paths))).text.split())
+    assert "3 runs of Hopper-v5" in text
+    rows = text[text.index("What differs between them") :]
+    assert re.search(r"mlp on Hopper-v5 [^%]*?0\.125.*lstm on Hopper-v5 .*?0\.5", rows)
+    # Seeds 0 and 4 are no row of consecutive ones: a command each.
+    assert text.count("python -m jax_es.train") == 3
+    assert "--seed 4" in text and "--seeds" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "RUN is missing"),
+        (["nowhere"], "nowhere is not a run"),
+        (["{run}", "--output", "page.pdf"], "--output must end in .html"),
+        (["{run}", "--output", "{run}/config.json/page.html"], "cannot be written"),
+        (["{run}", "--video", "gone.mp4"], "gone.mp4 does not exist"),
+        (["{run}", "--video", "film.avi"], "--video must end in"),
+        (["{run}", "--evaluation", "gone.json"], "gone.json cannot be read"),
+        (["{run}", "--evaluation", "{run}/metrics.jsonl"], "cannot be read"),
+        (["{run}", "--evaluation", "{run}/number.json"], "it holds no results"),
+        (["{empty}"], "no finished generation"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "run": make_run(tmp_path / "run", MLPConfig(), [0.0, 1.0]),
+        "empty": make_run(tmp_path / "empty", MLPConfig(), []),
+    }
+    (tmp_path / "run" / "number.json").write_text("[1, 2]")
+    assert report.main([text.format(**names) for text in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_a_record_without_what_newer_ones_have_is_shown(tmp_path):
+    path = make_run(tmp_path / "old", MLPConfig(), [0.0])
+    file = path / "config.json"
+    record = json.loads(file.read_text())
+    kept = {name: record[name] for name in ("config", "preset")}
+    file.write_text(json.dumps(kept))
+    assert RunDirectory(path).record() == kept
+    assert "mlp on Hopper-v5" in report.report((path,))
