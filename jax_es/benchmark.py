@@ -3,7 +3,9 @@
 Every row is a number of environment steps/s, and its ratio to what physics alone
 reaches in the same minutes (``envs/physics.py``), in one of two regimes: ``trained``
 (nothing but a limit, drawn from 20 to 1000 steps, ends an episode) or ``untrained``
-(a body falls after some twenty steps). Networks are fresh ones; their actions are
+(a body falls after some twenty steps). Networks that play a game are compared with
+``physics/atari``, ale-py's own vector environment (``envs/emulation.py``); their
+episodes end when the game is over. Networks are fresh ones; their actions are
 computed, and the bodies moved by the random actions of ``physics``, so that both
 simulate the same (but for the condition ``own-actions``, which shows what that leaves
 out). θ's own evaluation is left out.
@@ -65,7 +67,7 @@ from jax_es.run_directory import git_commit, machine, versions
 class Arguments:
     """Measures how fast this machine trains, beside the speed of physics alone.
 
-    The default form takes about five minutes on two cores.
+    The default form takes about six minutes on two cores.
     """
 
     only: tuple[str, ...] = ()
