@@ -27,6 +27,9 @@ from envs.base import EpisodeVectorEnv, positive_int, thread_count
 FRAME_SKIP = 4
 """Emulator frames that an action lasts."""
 
+EMULATOR_FPS = 60
+"""Frames a second of the console."""
+
 MAX_EPISODE_STEPS = 108_000 // FRAME_SKIP
 """Agent steps after which an episode is truncated: half an hour of play."""
 
@@ -87,14 +90,16 @@ class AtariVectorEnv(EpisodeVectorEnv):
 
     An observation is ``[4, 84, 84]``, the last four frames (grayscale, 0 to 255), the
     latest last; frames before the start are black. An episode ends when the game is
-    over: all lives are lost. It needs ale-py, which brings the games.
+    over: all lives are lost. (With ``terminate_on_life_loss`` the step in which one is
+    lost is played to its fourth frame; Gymnasium's wrapper breaks off within it, so the
+    episode's last observation may differ.) It needs ale-py, which brings the games.
 
     Args:
         game: its name in any spelling: ``hero``, ``Hero``, ``ALE/Hero-v5``.
         num_envs: how many environments.
-        num_threads: batches that are stepped at the same time, at least, where there
-            are as many environments; by default the number of CPUs this process may
-            use.
+        num_threads: how many environments are stepped at the same time, at least:
+            each batch of eight has a thread of its own. By default the number of CPUs
+            this process may use.
         **options: fields of :class:`AtariOptions`.
 
     Attributes:
@@ -110,7 +115,8 @@ class AtariVectorEnv(EpisodeVectorEnv):
         self, game: str, num_envs: int, num_threads: int | None = None, **options: Any
     ) -> None:
         """Loads the game into every emulator (0.1 s each)."""
-        rom, chosen = rom_name(game), AtariOptions(**options)
+        rom = rom_name(game, "env.id" if is_atari(game) else "env.game")
+        chosen = AtariOptions(**options)
         num_envs = positive_int("num_envs", num_envs)
         num_threads = thread_count(num_threads)
         size = min(_BATCH_SIZE, -(-num_envs // num_threads))
@@ -119,7 +125,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
             for start in range(0, num_envs, size)
         ]
         self._batches = [
-            _make_batch(rom, part.stop - part.start, chosen) for part in self._slices
+            make_batch(rom, part.stop - part.start, chosen) for part in self._slices
         ]
         self._threads = ThreadPoolExecutor(num_threads)
         self._terminate_on_life_loss = chosen.terminate_on_life_loss
@@ -169,7 +175,8 @@ class AtariVectorEnv(EpisodeVectorEnv):
     def _advance(
         self, actions: np.ndarray, live: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        # Ended environments of a batch that goes on do nothing, and are not looked at.
+        # Ended environments of a batch that goes on play some game without actions, at
+        # its usual cost; nobody looks at it.
         actions = np.where(live, actions, 0).astype(np.int32)
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, bool)
@@ -205,14 +212,23 @@ class AtariVectorEnv(EpisodeVectorEnv):
         np.copyto(self._lives[part], info["lives"], where=chosen)
 
 
-def _make_batch(rom: str, num_envs: int, options: AtariOptions) -> Any:
-    """Builds one of ale-py's vector environments, and resets it."""
+def make_batch(
+    rom: str, num_envs: int, options: AtariOptions, num_threads: int = 1
+) -> Any:
+    """Builds one of ale-py's vector environments, and resets it.
+
+    Args:
+        rom: from :func:`rom_name`.
+        num_envs: emulators.
+        options: what may differ from the protocol.
+        num_threads: that step them.
+    """
     from ale_py.vector_env import AtariVectorEnv as ALEVectorEnv
 
     batch = ALEVectorEnv(
         rom,
         num_envs,
-        num_threads=1,
+        num_threads=num_threads,
         max_num_frames_per_episode=options.later_limit,
         repeat_action_probability=options.sticky_actions,
         full_action_space=options.full_action_space,
@@ -248,7 +264,6 @@ def make_single_atari_env(
         ValueError: nobody knows the game, or ale-py or OpenCV is not installed.
     """
     env_id, chosen = env_id_of(game), AtariOptions(**options)
-    import ale_py
     from gymnasium.wrappers import (
         AtariPreprocessing,
         FrameStackObservation,
@@ -256,7 +271,6 @@ def make_single_atari_env(
         TransformReward,
     )
 
-    gymnasium.register_envs(ale_py)
     env = gymnasium.make(
         env_id,
         render_mode=render_mode,
@@ -280,7 +294,10 @@ def make_single_atari_env(
     env = FrameStackObservation(env, OBSERVATION_SHAPE[0], padding_type="zero")
     if chosen.reward_clipping:
         env = TransformReward(env, lambda reward: float(np.sign(float(reward))))
-    return TimeLimit(env, chosen.limit)
+    env = TimeLimit(env, chosen.limit)
+    # What is seen after each step, in the time that it takes on the console.
+    env.metadata = {**env.metadata, "render_fps": EMULATOR_FPS // FRAME_SKIP}
+    return env
 
 
 def is_atari(env_id: str) -> bool:
@@ -288,8 +305,12 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith("ALE/")
 
 
-def env_id_of(game: str) -> str:
+def env_id_of(game: str, argument: str = "env.game") -> str:
     """Returns Gymnasium's id of a game in any spelling.
+
+    Args:
+        game: such as ``hero``, ``Hero``, ``ALE/Hero-v5``.
+        argument: what an error says it is about.
 
     Raises:
         ValueError: nobody knows the game, or ale-py is not installed.
@@ -298,39 +319,41 @@ def env_id_of(game: str) -> str:
         >>> env_id_of("ms_pacman")
         'ALE/MsPacman-v5'
     """
-    words = rom_name(game).split("_")
-    return f"ALE/{''.join(word[:1].upper() + word[1:] for word in words)}-v5"
+    try:
+        import ale_py
+    except ImportError as error:
+        raise ValueError(
+            f"{argument}: {game!r} needs ale-py, which is not installed: "
+            "pip install -e '.[atari]'"
+        ) from error
+    gymnasium.register_envs(ale_py)
+    # ale-py has more ROMs than games it can play: the others end the process.
+    known = {
+        _spelling(env_id): env_id
+        for env_id in gymnasium.registry
+        if is_atari(env_id) and env_id.endswith("-v5")
+    }
+    wanted = _spelling(game)
+    if wanted in known:
+        return known[wanted]
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.0)
+    names = ", ".join(known[spelling][4:-3] for spelling in close)
+    raise ValueError(
+        f"{argument}: ale-py has no game {game!r}; the closest of its {len(known)} are "
+        f"{names}"
+    )
 
 
-def rom_name(game: str) -> str:
-    """Returns ale-py's name of a game in any spelling.
-
-    Raises:
-        ValueError: nobody knows the game, or ale-py is not installed.
+def rom_name(game: str, argument: str = "env.game") -> str:
+    """Returns ale-py's name of a game in any spelling; see :func:`env_id_of`.
 
     Example:
         >>> rom_name("ALE/MsPacman-v5")
         'ms_pacman'
     """
-    try:
-        import ale_py.roms
-    except ImportError as error:
-        raise ValueError(
-            f"env.game: {game!r} needs ale-py, which is not installed: "
-            "pip install -e '.[atari]'"
-        ) from error
-    known = {_spelling(rom): rom for rom in ale_py.roms.get_all_rom_ids()}
-    wanted = _spelling(re.sub(r"^ALE/|-v\d+$", "", game))
-    if wanted in known:
-        return known[wanted]
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.0)
-    names = ", ".join(known[spelling] for spelling in close)
-    raise ValueError(
-        f"env.game: ale-py has no game {game!r}; the closest of its {len(known)} are "
-        f"{names}"
-    )
+    return gymnasium.spec(env_id_of(game, argument)).kwargs["game"]
 
 
 def _spelling(name: str) -> str:
     """Returns a name without what spellings differ in."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"^ALE/|-v\d+$", "", name).lower())

@@ -71,5 +71,8 @@ def _hint(env_id: Any) -> str:
     known = {*MujocoVectorEnv.supported, *gymnasium.registry}
     close = difflib.get_close_matches(str(env_id), known, n=3, cutoff=0.5)
     if not close:
-        return "; gymnasium.pprint_registry() lists those that are known"
+        return (
+            "; gymnasium.pprint_registry() lists those that are known, and games of "
+            "Atari go by --env.game"
+        )
     return f"; did you mean {', '.join(close)}?"

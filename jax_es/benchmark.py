@@ -44,6 +44,7 @@ from jax_es.benchmark_rows import (
     NORMALS,
     PAIRS_FACTORS,
     PHYSICS_ROWS,
+    REGIMES,
     Case,
     Setting,
     Work,
@@ -191,10 +192,15 @@ def _names(arguments: Arguments) -> list[str]:
 
 def plan(names: list[str], arguments: Arguments) -> list[Case]:
     """Sorts rows into the processes that measure them, physics first."""
-    groups: dict[tuple[str, Setting], list[str]] = {("", "usual"): []}
+    # What rows are compared with is measured, whether it is asked for or not.
+    regimes = {parse(name).regime for name in names}
+    physics = [PHYSICS_ROWS[r] for r in REGIMES if r in regimes]
+    groups: dict[tuple[str, Setting], list[str]] = {("", "usual"): physics}
     for name in names:
         row = parse(name)
-        groups.setdefault((row.network, row.setting), []).append(name)
+        group = groups.setdefault((row.network, row.setting), [])
+        if name not in group:
+            group.append(name)
     return [
         Case(network, setting, tuple(rows), arguments.work(network, setting))
         for (network, setting), rows in groups.items()

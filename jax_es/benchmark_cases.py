@@ -46,6 +46,7 @@ from jax_es.benchmark_rows import (
     ATARI_NETWORKS,
     NORMALS,
     PAIRS_FACTORS,
+    PHYSICS_ROWS,
     REGIMES,
     SLICE_SECONDS,
     Case,
@@ -163,10 +164,13 @@ def _named(case: Case, *kinds: str, regime: Regime | None = None) -> list[str]:
 
 
 def measure_physics(case: Case) -> Measurements:
-    """Measures physics of Humanoid, and Gymnasium's vector environments."""
+    """Measures physics of Humanoid and games, and Gymnasium's vector environments."""
     seconds = case.work.seconds
-    regimes: tuple[Regime, ...] = "trained", "untrained"
-    physics = {str(regime): [_physics(regime, case.work)] for regime in regimes}
+    physics = {
+        str(regime): [_physics(regime, case.work)]
+        for regime in REGIMES
+        if PHYSICS_ROWS[regime] in case.rows
+    }
     rows: dict[str, Measured] = {}
     vector_envs: dict[VectorEnvKind, int] = {"sync": 16, "async": 2 * available_cores()}
     for kind, num_envs in vector_envs.items():

@@ -118,11 +118,12 @@ class EnvConfig:
     """Atari: probability that the last action is repeated instead (0.25 in Machado et
     al. 2018)."""
     reward_clipping: bool = False
-    """Atari: pay the sign of the score's change only."""
+    """Atari: pay the sign of the score's change only, in evaluations, too."""
     noop_max: int = 0
     """Atari: an episode begins with 1 to this many actions that do nothing."""
     terminate_on_life_loss: bool = False
-    """Atari: end the episode with the first life instead of the last."""
+    """Atari: end the episode with the first life instead of the last, in evaluations,
+    too."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of those that the game reads."""
 
@@ -165,7 +166,8 @@ class RolloutConfig:
     """Episodes in flight at once (S), over all devices. Each holds one member's
     weights; results depend on it by rounding alone."""
     num_threads: int | None = None
-    """Threads that step the environments; one per available core if not given."""
+    """Threads that step the environments; one per available core if not given. Games
+    have one for each eight slots at least."""
     num_devices: int | None = None
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began

@@ -104,8 +104,13 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
     return Parts(config, devices, envs, policy, rollout, es)
 
 
-def initial_state(parts: Parts) -> TrainState:
-    """Returns the state before the first generation; the seed decides it."""
+def initial_state(parts: Parts, is_template: bool = False) -> TrainState:
+    """Returns the state before the first generation; the seed decides it.
+
+    Args:
+        parts: from :func:`build`.
+        is_template: leave a reference batch empty, since it will be replaced.
+    """
     # The implementation is pinned: another one would change every number of a run.
     init_key, noise_key = jax.random.split(
         jax.random.key(parts.config.seed, impl="threefry2x32")
@@ -118,16 +123,19 @@ def initial_state(parts: Parts) -> TrainState:
         step_cap=parts.env.max_episode_steps,
         total_env_steps=0,
         best_evaluation_return=-math.inf,
-        reference=_reference(parts),
+        reference=_reference(parts, is_template),
     )
     return place(parts, state)
 
 
-def _reference(parts: Parts) -> PyTree:
+def _reference(parts: Parts, is_template: bool) -> PyTree:
     """Gathers the policy's reference batch, if it needs one."""
     config, policy = parts.config, parts.policy
     if not needs_reference(policy):
         return ()
+    if is_template:
+        space = parts.env.single_observation_space
+        return np.zeros((policy.reference_size, *space.shape), space.dtype)
     # Environments of their own: what is gathered must not depend on the slots.
     env = make_env(config.env, 8, config.rollout.num_threads)
     try:

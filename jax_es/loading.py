@@ -101,10 +101,12 @@ class LoadedPolicy:
         self,
         policy: Policy,
         trained: TrainedMean,
-        observation_shape: tuple[int, ...],
+        observation_space: gymnasium.Space,
         seed: int = 0,
     ) -> None:
         """Prepares a policy; see :func:`load_policy`."""
+        observation_shape = observation_space.shape or ()
+        self._is_image = observation_space.dtype == np.uint8
         self.env_id = trained.config.env.id
         self.env_options = trained.config.env.options
         self.generation = trained.generation
@@ -150,11 +152,10 @@ class LoadedPolicy:
             Actions ``[B, A]`` (``[B]`` if discrete), without ``B`` for a single one.
 
         Raises:
-            ValueError: if ``B`` changes without a :meth:`reset`.
+            ValueError: if ``B`` changes without a :meth:`reset`, or the observation is
+                not one of the environment's.
         """
-        observation = np.asarray(observation)
-        if observation.dtype != np.uint8:
-            observation = observation.astype(np.float32)
+        observation = self._checked(np.asarray(observation))
         is_single = observation.shape == self._observation_shape
         batch = observation[None] if is_single else observation
         if self._carry is None:
@@ -176,6 +177,29 @@ class LoadedPolicy:
         )
         action = np.asarray(action)
         return action[0] if is_single else action
+
+    def _checked(self, observation: np.ndarray) -> np.ndarray:
+        """Returns observations in the type that the network was trained on.
+
+        Raises:
+            ValueError: they are not what the environment gives.
+        """
+        shape = self._observation_shape
+        if observation.shape[-len(shape) :] != shape or observation.ndim > 1 + len(
+            shape
+        ):
+            raise ValueError(
+                f"observation has the shape {observation.shape}, expected {shape}, or "
+                f"(B, *{shape}) for B environments; pass what {self.env_id} gives."
+            )
+        if not self._is_image:
+            return observation.astype(np.float32)
+        if observation.dtype != np.uint8:
+            raise ValueError(
+                f"observation is {observation.dtype}, expected uint8, the pixels as "
+                f"{self.env_id} gives them; do not scale them."
+            )
+        return observation
 
     def _begin(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -210,7 +234,7 @@ def load_policy(
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
     check_fits(trained, policy)
-    return LoadedPolicy(policy, trained, observation_space.shape or (), seed)
+    return LoadedPolicy(policy, trained, observation_space, seed)
 
 
 def check_fits(trained: TrainedMean, policy: Policy) -> None:

@@ -27,10 +27,10 @@ from models import (
 
 DEFAULT_PRESET = "quickstart"
 
-PAPER_PRESETS = ("humanoid-mlp", "humanoid-dt", "humanoid-dt-half")
+PAPER_PRESETS = ("humanoid-mlp", "humanoid-dt", "humanoid-dt-half", "hero-dt")
 """The presets with the paper's own settings."""
 
-FAST_PRESETS = ("humanoid-mlp-fast", "humanoid-dt-fast")
+FAST_PRESETS = ("humanoid-mlp-fast", "humanoid-dt-fast", "hero-dt-fast")
 """The same networks and populations, with low-rank noise and cached attention."""
 
 _HUMANOID_DT = TrainConfig(

@@ -1,8 +1,8 @@
 """Random play: the reference batch of virtual batch normalisation, and a baseline.
 
 The reference batch is gathered once, before the first generation, and then belongs to
-the run: it is part of every checkpoint. Source: Salimans et al. 2016, arXiv 1606.03498,
-§3.5.
+the run: it is part of every checkpoint. Source: Salimans et al. 2017, arXiv 1703.03864,
+§2.2.
 """
 
 import copy
@@ -30,11 +30,11 @@ def reference_batch(env: VectorEnv, size: int, seed: int) -> np.ndarray:
     Returns:
         ``[R, …]``, of the observations' own type.
     """
-    random = np.random.default_rng([seed, 2])
-    env.action_space.seed(int(random.integers(2**31)))
+    rng = np.random.default_rng([seed, 0, 2])
+    env.action_space.seed(int(rng.integers(2**31)))
 
     def seeds() -> np.ndarray:
-        return random.integers(2**31, size=env.num_envs)
+        return rng.integers(2**31, size=env.num_envs)
 
     observations, _ = env.reset(seed=seeds())
     kept = np.zeros((size, *observations.shape[1:]), observations.dtype)

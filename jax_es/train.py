@@ -219,6 +219,12 @@ def parse(argv: list[str]) -> Request:
         description=DESCRIPTION,
         config=(tyro.conf.AvoidSubcommands,),
     )
+    given = arguments.config.env
+    require(
+        given.game is None or given.id == default.env.id,
+        f"--env.game {given.game} and --env.id {given.id} name two environments; leave "
+        "one of them out.",
+    )
     config = with_game(arguments.config)
     require(
         arguments.name is None or _is_folder_name(arguments.name),

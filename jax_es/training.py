@@ -64,10 +64,12 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
         ConfigError: if more generations are finished than are asked for.
         CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
     """
-    state = initial_state(parts)
     checkpoints = Checkpoints(run.checkpoints)
     if resume and checkpoints.steps():
-        state = place(parts, checkpoints.restore_latest(state).state)
+        template = initial_state(parts, is_template=True)
+        state = place(parts, checkpoints.restore_latest(template).state)
+    else:
+        state = initial_state(parts)
     finished = int(state.es.generation)
     # As many are not too few: the run may have been killed in its final evaluation.
     require(

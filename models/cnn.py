@@ -5,12 +5,13 @@ which Salimans et al. 2017 (arXiv 1703.03864) play Atari. Normalisation makes a 
 actions depend on what it sees: without, many perturbed networks always choose the same
 action, whatever the frame.
 
-*Virtual* batch normalisation (Salimans et al. 2016, arXiv 1606.03498) takes mean and
-variance from a fixed batch of observations, the reference, instead of from what the
-policy happens to see. They are statistics of the *activations*, so each member has its
-own: :meth:`CNNPolicy.prepare` sends the reference through a member's weights, once,
-before its episodes. Lorenc & Neruda (arXiv 2501.13883) call something else by that
-name, running statistics of the *observations*, one for all members, which grow from
+*Virtual* batch normalisation takes mean and variance from a fixed batch of
+observations, the reference, chosen at the start (2017, §2.2; where it was first
+proposed, in Salimans et al. 2016, arXiv 1606.03498, the normalised example itself
+counts besides). They are statistics of the *activations*, so each member has its own:
+:meth:`CNNPolicy.prepare` sends the reference through a member's weights, once, before
+its episodes. Lorenc & Neruda (arXiv 2501.13883) call something else by that name,
+running statistics of the *observations*, one for all members, which grow from
 generation to generation (``jax_es/normalization.py``). Either can be had without the
 other.
 """
@@ -57,7 +58,8 @@ class CNNConfig(PolicyConfig):
     the member's own weights (Salimans et al.), or not at all."""
     reference_size: int = 128
     """Observations in the reference batch, from random play before the first
-    generation; read by normalization virtual-batch only."""
+    generation (eight environments, one observation in 16 steps); read by normalization
+    virtual-batch only."""
 
     def __post_init__(self):
         """Checks the fields."""

@@ -71,12 +71,18 @@ class Conv(nn.Module):
         """Maps ``[..., H, W, channels]`` to ``[..., H', W', features]``.
 
         Raises:
-            ValueError: ``stride`` does not divide ``kernel_size``.
+            ValueError: ``stride`` does not divide ``kernel_size``, or an image is
+                smaller than the kernel.
         """
         if self.kernel_size % self.stride:
             raise ValueError(
                 f"stride must divide kernel_size, got {self.stride} and "
                 f"{self.kernel_size}: choose another of the two"
+            )
+        if min(images.shape[-3:-1]) < self.kernel_size:
+            raise ValueError(
+                f"images [..., H, W, channels] must be at least kernel_size = "
+                f"{self.kernel_size} high and wide, got the shape {images.shape}"
             )
         size, channels = (self.kernel_size,) * 2, images.shape[-1]
         shape = *size, channels, self.features

@@ -1,5 +1,6 @@
 """Atari on ale-py's threads: equal to Gymnasium's own, and a function of the task."""
 
+import ale_py.roms
 import gymnasium
 import numpy as np
 import pytest
@@ -140,8 +141,8 @@ def test_games_have_many_spellings(spelling):
 @pytest.mark.parametrize(
     ("build", "complaint"),
     [
-        (lambda: rom_name("heroo"), r"env.game: ale-py has no game 'heroo'; .* hero"),
-        (lambda: make("ALE/Heroo-v5", 1), r"no game 'ALE/Heroo-v5'; .* hero"),
+        (lambda: rom_name("heroo"), r"env.game: ale-py has no game 'heroo'; .* Hero"),
+        (lambda: make("ALE/Heroo-v5", 1), r"no game 'ALE/Heroo-v5'; .* Hero"),
         (lambda: AtariVectorEnv("hero", 0), "num_envs: got 0"),
         (
             lambda: AtariVectorEnv("hero", 1, sticky_actions=1.5),
@@ -153,3 +154,42 @@ def test_games_have_many_spellings(spelling):
 def test_bad_input_is_named(build, complaint):
     with pytest.raises(ValueError, match=complaint):
         build()
+
+
+def test_every_game_has_its_emulator_and_its_id():
+    """What ale-py cannot play would end the process, not raise."""
+    ids = [i for i in gymnasium.registry if i.startswith("ALE/") and i.endswith("-v5")]
+    assert len(ids) > 100
+    roms = {rom_name(env_id): env_id for env_id in ids}
+    assert roms.keys() <= set(ale_py.roms.get_all_rom_ids())
+    for rom, env_id in roms.items():
+        assert env_id_of(rom) == env_id_of(env_id.lower()) == env_id
+    for unplayable in set(ale_py.roms.get_all_rom_ids()) - roms.keys():
+        with pytest.raises(ValueError, match="ale-py has no game"):
+            rom_name(unplayable)
+    assert env_id_of("tic_tac_toe_3d") == "ALE/TicTacToe3D-v5"
+
+
+@pytest.mark.parametrize("game", ["breakout", "seaquest"])
+def test_a_lost_life_may_end_the_episode(game):
+    """As with Gymnasium's wrapper, which leaves out the last step's later frames."""
+    env = AtariVectorEnv(game, 1, 1, terminate_on_life_loss=True)
+    single = make_single_atari_env(game, terminate_on_life_loss=True)
+    observations, _ = env.reset(seed=0)
+    expected, _ = single.reset(seed=0)
+    for actions in actions_of(env, 1000, 1):
+        np.testing.assert_array_equal(observations[0], expected)
+        observations, rewards, terminated, _, info = env.step(actions)
+        expected, reward, ended, _, _ = single.step(actions[0])
+        assert (rewards[0], terminated[0]) == (reward, ended)
+        if ended:
+            break
+    assert ended and info["lives"][0] > 0
+    env.close()
+    single.close()
+
+
+def test_videos_last_as_long_as_the_game():
+    env = make_single_atari_env("pong", "rgb_array")
+    assert env.metadata["render_fps"] == 15
+    env.close()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import models
-from jax_es import load_policy, train_run
+from envs.atari_env import make_single_atari_env
+from jax_es import generation, load_policy, train_run
 from jax_es.config import ConfigError, EnvConfig, RolloutConfig
 from jax_es.devices import Devices
 from jax_es.evaluate import main as evaluate
@@ -70,6 +71,27 @@ def test_returns_do_not_depend_on_the_schedule(policy, perturbation):
     for first, second in zip(one.observations, two.observations, strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-12)
     assert one.observations.count == one.env_steps == 6 * 30
+
+
+def test_returns_do_not_depend_on_how_many_resets_come_together():
+    """Nor on the slots that wait for them."""
+    results = []
+    for resets_at_once in (1, 3):
+        parts = build(tiny(4, 2, CNN))
+        parts.env.resets_at_once = resets_at_once  # pyright: ignore
+        state = initial_state(parts)
+        tasks = population_tasks(parts.config, 0, 30)
+        tasks = tasks._replace(max_steps=np.array([3, 9, 2, 5, 7, 4], np.int32))
+        population = parts.es.ask(state.es)
+        results.append(parts.rollout.run(population, tasks, reference=state.reference))
+        parts.close()
+    one, three = results
+    assert one.lengths.tolist() == three.lengths.tolist() == [3, 9, 2, 5, 7, 4]
+    np.testing.assert_array_equal(one.returns, three.returns)
+    for first, second in zip(one.observations, three.observations, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-12)
+    # Slots did wait.
+    assert three.slot_utilization < one.slot_utilization
 
 
 def test_frames_stay_bytes_on_the_way_to_the_devices(monkeypatch):
@@ -159,7 +181,7 @@ def test_trains_evaluates_and_reloads(tmp_path, capsys):
     assert policy(np.stack([frames, frames])).shape == (2,)
 
 
-def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path):
+def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path, monkeypatch):
     """The reference batch belongs to the run: its checkpoints have it."""
     config = dataclasses.replace(
         tiny(4, 2, CNN), env=EnvConfig("ALE/Breakout-v5", max_episode_steps=15)
@@ -171,30 +193,69 @@ def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path):
 
     whole = train_to(2, "whole")
     train_to(1, "torn")
+    monkeypatch.setattr(
+        generation, "reference_batch", lambda *_: pytest.fail("it is there already")
+    )
     torn = train_to(2, "torn", resume=True)
     assert whole.state.reference.shape == (9, 4, 84, 84)
+    assert whole.state.reference.std() > 1
     for one, other in zip(
         jax.tree.leaves(whole.state), jax.tree.leaves(torn.state), strict=True
     ):
         if not jax.dtypes.issubdtype(getattr(one, "dtype", int), jax.dtypes.prng_key):
             np.testing.assert_array_equal(one, other)
-    # One step of the loaded policy is one of the network, normalised by that batch.
+    # The loaded policy's statistics are those of its weights on that batch.
     loaded = load_policy(tmp_path / "whole", "last")
     trained = load_mean(tmp_path / "whole", "last")
+    np.testing.assert_array_equal(trained.reference, whole.state.reference)
     policy = models.make_policy(CNN, (4, 84, 84), models.DiscreteActions(4))
     variables = {"params": trained.mean}
     mean, std = (part.reshape(4, 84, 84) for part in mean_and_std(trained.statistics))
     seen = (np.float32(trained.reference) / 255 - mean) / std
-    variables |= policy.prepare(variables, seen)
-    frames = np.random.default_rng(0).integers(256, size=(8, 4, 84, 84), dtype="u1")
-    outputs = policy.network.apply(variables, (np.float32(frames) / 255 - mean) / std)
-    np.testing.assert_array_equal(loaded(frames), np.argmax(outputs, axis=1))
+    expected = policy.prepare(variables, seen)["batch_stats"]
+    actual = loaded._variables["batch_stats"]
+    for one, other in zip(
+        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert loaded(np.zeros((3, 4, 84, 84), np.uint8)).shape == (3,)
+
+
+def test_a_loaded_policy_refuses_what_its_environment_does_not_give(tmp_path):
+    config = dataclasses.replace(
+        tiny(2, 1), env=EnvConfig("ALE/Breakout-v5", max_episode_steps=3)
+    )
+    config = dataclasses.replace(config, num_generations=1)
+    train_run(config, tmp_path / "run")
+    policy = load_policy(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"float32, expected uint8, .*do not scale"):
+        policy(np.zeros((4, 84, 84), np.float32))
+    with pytest.raises(ValueError, match=r"\(84, 84, 4\), expected \(4, 84, 84\)"):
+        policy(np.zeros((84, 84, 4), np.uint8))
+    # The README's loop, in a game.
+    env = make_single_atari_env(policy.env_id, **policy.env_options)
+    observation, _ = env.reset(seed=0)
+    steps, done, reward = 0, False, 0.0
+    while not done:
+        observation, reward, terminated, truncated, _ = env.step(
+            policy(observation, reward)
+        )
+        steps, done = steps + 1, terminated or truncated
+    assert steps == 3
+    env.close()
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (["--env.game", "heroo"], "env.game: ale-py has no game 'heroo'; the closest"),
+        (["--env.game", "joust"], "env.game: ale-py has no game 'joust'; the closest"),
+        (["--env.id", "ALE/heroo-v5"], "env.id: ale-py has no game 'ALE/heroo-v5'"),
+        (["--env.id", "Hero"], "games of Atari go by --env.game"),
+        (
+            ["--env.game", "pong", "--env.id", "Hopper-v5"],
+            "--env.game pong and --env.id Hopper-v5 name two environments",
+        ),
         (["--env.sticky-actions", "2"], "env.sticky_actions must be in [0, 1), got 2"),
         (["--env.noop-max", "-1"], "env.noop_max must be at least 0, got -1"),
         (["--policy", "mlp"], "policy mlp takes observation vectors"),

@@ -214,6 +214,18 @@ def test_measures_games_beside_their_emulators(monkeypatch):
     assert [row["name"] for row in finished] == ["physics/atari", *names]
 
 
+def test_physics_is_measured_as_far_as_it_is_needed(monkeypatch):
+    monkeypatch.setattr(benchmark_cases, "EMULATORS_PER_CORE", 1)
+    (physics, _) = plan(["policy/atari-cnn"], benchmark.Arguments())
+    assert physics.rows == ("physics/atari",)
+    (only,) = plan(["physics/atari"], benchmark.Arguments())
+    assert only.rows == ("physics/atari",)
+    rows, samples, _ = measure(only._replace(work=TINY))
+    assert rows == {}
+    assert list(samples) == ["atari"]
+    assert samples["atari"][0] > 0
+
+
 def test_measures_whole_generations(few_simulations, monkeypatch):
     lengths = np.array([20, 40, 60, 50])
     monkeypatch.setattr(benchmark_cases, "random_lengths", lambda rng, count: lengths)

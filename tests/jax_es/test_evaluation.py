@@ -40,7 +40,7 @@ from models import DecisionTransformerConfig, MLPConfig
 # Short, since physics amplifies rounding.
 LIMIT = 8
 EPISODES = 5
-OBSERVATION = (17,)
+OBSERVATION_SPACE = gymnasium.spaces.Box(-np.inf, np.inf, (17,))
 DT = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
 
 
@@ -125,7 +125,7 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
         if condition.target_return is not None:
             config = dataclasses.replace(policy.config, target_return=0.0)
             network = dataclasses.replace(policy, config=config)
-        acting = LoadedPolicy(network, trained, OBSERVATION)
+        acting = LoadedPolicy(network, trained, OBSERVATION_SPACE)
         for episode, seed in enumerate(seeds(EPISODES)):
             mean = trained.mean
             if condition.weights:

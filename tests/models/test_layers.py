@@ -136,6 +136,11 @@ def test_a_stride_divides_its_kernel():
         Conv(4, kernel_size=3, stride=2).init(jax.random.key(0), jnp.zeros((9, 9, 1)))
 
 
+def test_images_are_no_smaller_than_a_kernel():
+    with pytest.raises(ValueError, match=r"kernel_size = 4 high .* \(3, 9, 1\)"):
+        Conv(4, kernel_size=4, stride=2).init(jax.random.key(0), jnp.zeros((3, 9, 1)))
+
+
 def test_layer_norm_starts_as_a_plain_normalisation():
     params = jax.jit(LayerNorm().init)(jax.random.key(0), np.ones((2, 3)))["params"]
     assert params["scale"].tolist() == [1.0, 1.0, 1.0]
