@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_es.config import ConfigError, require
 from jax_es.curves import Run, read_runs, table_rows
+from jax_es.presets import DEFAULT_PRESET
 from jax_es.reproduce import command
 from jax_es.run_directory import RunDirectory
 from jax_es.thresholds import (
@@ -118,8 +119,11 @@ def _seeds(runs: Sequence[Run]) -> str:
 
 
 def _command(run: Run) -> str:
-    recorded = RunDirectory(Path(run.path)).record()["preset"]
-    return f"{command(run.config, recorded, leave_out=UNTOLD)} --seed S"
+    return f"{command(run.config, _preset(run), leave_out=UNTOLD)} --seed S"
+
+
+def _preset(run: Run) -> str:
+    return RunDirectory(Path(run.path)).record()["preset"]
 
 
 def _caption(rows: Sequence[Row]) -> str:
@@ -235,7 +239,7 @@ def quickstart(results: Path) -> str:
         ConfigError: if there are none.
     """
     rows = read_rows(results / "learning_curves")
-    row = next((row for row in rows if "quickstart" in row.runs[0].path), None)
+    row = next((row for row in rows if _preset(row.runs[0]) == DEFAULT_PRESET), None)
     if row is None:
         raise ConfigError(f"{results}/learning_curves has no run of the quickstart.")
     records = [run.records for run in row.runs]
@@ -243,8 +247,8 @@ def quickstart(results: Path) -> str:
     first, last, best = map(_minus, cells[3:6])
     seconds = [run[-1].seconds_elapsed for run in records]
     return _paragraph(
-        f"Over {len(records)} seeds (`{_command(row.runs[0])}`) the evaluation return "
-        f"rose from {first} to {last}, median and range; the best evaluation of a run "
+        f"Over seeds {_seeds(row.runs)} (`{_command(row.runs[0])}`) the evaluation "
+        f"return rose from {first} to {last}, median and range; the best evaluation of a run "
         f"was {best}. Training took {min(seconds):.0f} to {max(seconds):.0f} s; a run "
         f"had {_machines(row.runs)}, and other jobs beside it."
     )
