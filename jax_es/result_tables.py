@@ -248,9 +248,9 @@ def quickstart(results: Path) -> str:
     seconds = [run[-1].seconds_elapsed for run in records]
     return _paragraph(
         f"Over seeds {_seeds(row.runs)} (`{_command(row.runs[0])}`) the evaluation "
-        f"return rose from {first} to {last}, median and range; the best evaluation of a run "
-        f"was {best}. Training took {min(seconds):.0f} to {max(seconds):.0f} s; a run "
-        f"had {_machines(row.runs)}, and other jobs beside it."
+        f"return rose from {first} to {last}, median and range; the best evaluation of "
+        f"a run was {best}. Training took {min(seconds):.0f} to {max(seconds):.0f} s; "
+        f"a run had {_machines(row.runs)}, and other jobs beside it."
     )
 
 
