@@ -1,6 +1,7 @@
 """From a run back to the command line that makes it anew."""
 
 import shlex
+from collections.abc import Collection
 from typing import NamedTuple
 
 from jax_es.experiment import TrainConfig, differences, policy_kind
@@ -40,20 +41,27 @@ def _from(config: TrainConfig, name: str) -> Origin:
     return Origin(name, kind, differences(base, config))
 
 
-def command(config: TrainConfig, recorded: str, num_seeds: int = 1) -> str:
+def command(
+    config: TrainConfig,
+    recorded: str,
+    num_seeds: int = 1,
+    leave_out: Collection[str] = (),
+) -> str:
     """Returns the command that trains a configuration anew.
 
     Args:
         config: of the run, or of the first of several seeds.
         recorded: the preset that the run recorded.
         num_seeds: how many, counting up from the configuration's.
+        leave_out: fields to say nothing of, as ``seed`` or ``rollout.num_devices``.
     """
     start = origin(config, recorded)
     words = ["python", "-m", "jax_es.train", start.preset]
     if start.kind is not None:
         words += ["--policy", start.kind]
     for field, (_, value) in start.changes.items():
-        words += _option(field, value)
+        if field not in leave_out:
+            words += _option(field, value)
     if num_seeds > 1:
         words += ["--seeds", str(num_seeds)]
     return shlex.join(words)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The runs behind the README's table, one after the other: 2 tasks × 2 policies × 3
-# seeds, and the quickstart with 5 seeds. Then the table and the picture are made.
+# Longer runs, one after the other: 2 tasks × 2 policies × 3 seeds, and the quickstart
+# with 5 seeds. Then the picture is made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${1:-runs/results}

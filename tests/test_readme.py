@@ -1,7 +1,6 @@
 """What README.md says is what is there: commands, code, names and numbers."""
 
 import ast
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +10,6 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
-from jax_es import plot
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import TrainConfig, make_noise, make_policy
 from jax_es.noise import FullNoise
@@ -75,57 +73,6 @@ def test_the_module_map_names_files_that_exist():
 def test_linked_files_exist():
     links = re.findall(r"\]\(((?!https?:)[^)#]+)\)", README)
     assert links and all((ROOT / link).exists() for link in links)
-
-
-def test_the_results_are_those_of_the_committed_metrics():
-    runs = tuple(sorted((ROOT / "results" / "learning_curves").iterdir()))
-    rows = plot.table(plot.group(runs)).splitlines()[2:]
-    printed = README.replace("−", "-")
-    for row in rows:
-        task, kind, *numbers = row.strip("| ").split(" | ")
-        name = {"mlp": "MLP 2×64", "decision-transformer": "Decision Transformer"}
-        assert f"| {task} | {name[kind]} | {' | '.join(numbers)} |" in printed
-
-
-def test_the_comparison_is_that_of_the_committed_metrics():
-    runs = tuple(sorted((ROOT / "results" / "perturbation_attention").iterdir()))
-    rows = plot.table(plot.group(runs)).splitlines()[2:]
-    assert len(rows) == 14
-    printed = README.replace("−", "-")
-    for row in rows:
-        # All but the minutes: these runs shared their cores.
-        cells = row.replace("decision-transformer, ", "").strip("| ").split(" | ")[:-1]
-        cells[1] = cells[1].replace("decision-transformer", "window, full")
-        assert f"| {' | '.join(cells)} |" in printed
-
-
-def test_the_speeds_are_those_of_the_committed_benchmark():
-    report = json.loads((ROOT / "results" / "benchmark.json").read_text())
-    rows = {row["name"]: row for row in report["rows"]}
-    networks = [name.split("/")[1] for name in rows if name.endswith("/untrained")]
-    for network in {*networks} - {"untrained"}:
-        cells = [
-            f"{row['steps_per_second']:,.0f} ({row['ratio_to_physics']:.2f})"
-            for row in (
-                rows[f"generation/{network}"],
-                rows[f"generation/{network}/untrained"],
-            )
-        ]
-        slots = rows[f"generation/{network}"]["num_slots"]
-        label = {"humanoid-dt+cache": "`humanoid-dt`, cached attention"}
-        name = label.get(network, f"`{network}`")
-        assert f"| {name} | {slots} | {' | '.join(cells)} |" in README
-
-
-def test_the_speeds_of_whole_generations_are_those_of_the_committed_benchmark():
-    report = json.loads((ROOT / "results" / "benchmark_whole.json").read_text())
-    rows = [row for row in report["rows"] if row["name"].endswith("/whole")]
-    assert len(rows) == 2
-    for row in rows:
-        network = row["name"].split("/")[1]
-        speed = f"{row['steps_per_second']:,.0f} ({row['ratio_to_physics']:.2f})"
-        assert f"`{network}` makes {speed}" in " ".join(README.split())
-        assert f"{row['slot_utilization']:.0%}".replace("%", " %") in README
 
 
 def test_a_low_rank_member_is_as_small_as_said():
