@@ -356,4 +356,4 @@ def rom_name(game: str, argument: str = "env.game") -> str:
 
 def _spelling(name: str) -> str:
     """Returns a name without what spellings differ in."""
-    return re.sub(r"[^a-z0-9]", "", re.sub(r"^ALE/|-v\d+$", "", name).lower())
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"^ale/|-v\d+$", "", name.lower()))

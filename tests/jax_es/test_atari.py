@@ -251,7 +251,7 @@ def test_a_loaded_policy_refuses_what_its_environment_does_not_give(tmp_path):
         (["--env.game", "heroo"], "env.game: ale-py has no game 'heroo'; the closest"),
         (["--env.game", "joust"], "env.game: ale-py has no game 'joust'; the closest"),
         (["--env.id", "ALE/heroo-v5"], "env.id: ale-py has no game 'ALE/heroo-v5'"),
-        (["--env.id", "Hero"], "games of Atari go by --env.game"),
+        (["--env.id", "Hero"], "no environment 'Hero'"),
         (
             ["--env.game", "pong", "--env.id", "Hopper-v5"],
             "--env.game pong and --env.id Hopper-v5 name two environments",
