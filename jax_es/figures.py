@@ -117,8 +117,8 @@ def population(panels: Panels, x: str = "generations") -> Figure:
             linewidth=0.6,
             label="95 % of the members",
         )
-        axis.plot(grid, mean, color="C0", label="mean of the members")
-        axis.plot(grid, evaluation, "--", color="C1", label="mean policy θ")
+        axis.plot(grid, mean, color=_colour(0), label="mean of the members")
+        axis.plot(grid, evaluation, "--", color=_colour(1), label="mean policy θ")
         axis.set(title=f"{task}\n{kind} ({_seeds(runs)})", ylabel="episode return")
         _label_x(axis, x)
     axes[0].legend()
@@ -303,12 +303,19 @@ def _looks(panels: Panels) -> dict[str, dict[str, Any]]:
     kinds = sorted({kind for lines in panels.values() for kind in lines})
     return {
         kind: {
-            "color": f"C{index % 7}",
+            "color": _colour(index),
             "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
             "marker": MARKERS[index % len(MARKERS)],
         }
         for index, kind in enumerate(kinds)
     }
+
+
+def _colour(index: int) -> str:
+    """Returns a colour of the style, as a figure keeps it wherever it is shown."""
+    from matplotlib.colors import to_hex
+
+    return to_hex(f"C{index % 7}")
 
 
 def _draw_band(

@@ -273,6 +273,8 @@ def test_lines_are_told_apart_without_colour(tmp_path):
     lines = plot.draw(plot.group(paths), "generations", "evaluation").axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
     assert len({line.get_marker() for line in lines}) == 3
+    # The style's colours, wherever the figure is drawn: notebooks know no style.
+    assert [line.get_color() for line in lines] == ["#0072b2", "#d55e00", "#000000"]
 
 
 def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
