@@ -266,7 +266,7 @@ def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
         for kind, runs in lines.items()
     }
     ordered = sorted(last, key=lambda kind: -np.median(last[kind]))
-    values = "; ".join(f"{kind} {_spread(last[kind])}" for kind in ordered)
+    values = "; ".join(f"{kind}: {_spread(last[kind])}" for kind in ordered)
     said = f"{task}, last evaluation, median and range: {values}."
     if min(map(len, last.values())) == 1:
         return f"{said} One seed tells nothing apart."

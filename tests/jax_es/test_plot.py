@@ -250,7 +250,7 @@ def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
 
     overlapping = curves.reading(panels(a=(1.0, 2.0, 3.0), b=(3.0, 4.0, 9.0)))
     assert overlapping == (
-        "T, last evaluation, median and range: b 4 (3 to 9); a 2 (1 to 3). "
+        "T, last evaluation, median and range: b: 4 (3 to 9); a: 2 (1 to 3). "
         "All overlap: no difference is shown."
     )
     # Of the 20 ways to choose 3 of 6 runs, 2 put all of one kind above the other.
