@@ -281,6 +281,8 @@ def _quartiles(returns: np.ndarray) -> np.ndarray:
 def _value(value: Any) -> str:
     if value is None:
         return "as trained"
+    if value is True:
+        return "yes"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
