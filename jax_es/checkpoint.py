@@ -15,14 +15,24 @@ folder of another program) is found on restore by the checksums, which Orbax lac
 the previous step is used.
 
 The state is any pytree of NumPy and JAX arrays, typed PRNG keys and Python numbers.
-What :mod:`jax_es.train` stores, by the name that both Orbax and the manifest use:
+What :mod:`jax_es.train` stores, by the name that both Orbax and the manifest use (``O``
+numbers in an observation):
 
-- ``es/mean``: θ, the policy's parameters, as nested as Flax nests them;
-- ``es/optimizer_state``: optax's state, momentum among it;
-- ``es/generation``: finished generations; ``es/key``: the key data of the run's
-  ``jax.random.key``, uint32;
-- ``observation_statistics``: ``count``, ``sum`` and ``sum_of_squares``, float64;
-- ``step_cap``, ``total_env_steps``, ``best_evaluation_return``: numbers.
+- ``es/mean``: θ, the policy's parameters, float32, as Flax names and nests them: a
+  dense layer has ``kernel`` ``[inputs, outputs]`` and ``bias`` ``[outputs]``, a
+  LayerNorm ``scale`` and ``bias``, a table ``embedding``; ``models/`` says what for.
+- ``es/optimizer_state``: optax's state. ``0/ema``, of optimizer momentum, is the
+  running mean of the gradient estimates, shaped like θ; ``0/count`` counts its updates.
+- ``es/generation``: ``[]`` int32, finished generations; ``es/key``: ``[2]`` uint32, the
+  key data of the run's ``jax.random.key`` (threefry2x32).
+- ``observation_statistics``: ``count`` ``[]``, ``sum`` ``[O]`` and ``sum_of_squares``
+  ``[O]`` of the observations seen so far, float64. The policy sees (o − mean) / std,
+  std being at least 0.1, or o itself while the count is 0, as in runs that use no
+  statistics; pixels are divided by 255 before.
+- ``step_cap`` (environment steps, of the next generation's episodes),
+  ``total_env_steps``, ``best_evaluation_return``: ``[]``.
+- ``reference``: ``[R, …]``, only of policies with virtual batch normalisation: the
+  observations that it normalises activations by.
 
 Named tuples are stored as dictionaries of their fields, tuples and lists as
 dictionaries of ``"0"``, ``"1"``, …; a restore with a template turns them back. Every

@@ -6,6 +6,7 @@ noise, and whatever else differs), and the runs of a variant are its seeds.
 
 import functools
 import itertools
+import math
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -247,3 +248,36 @@ def table_rows(panels: Panels) -> list[list[str]]:
 
 def _spread(values: list[float]) -> str:
     return f"{np.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+def reading(panels: Panels) -> str:
+    """Says how far the seeds tell the variants of each task apart, a sentence a task.
+
+    Two variants are told apart if their runs' last evaluations do not overlap. Of n and
+    m runs that do not differ, this is so with a probability of 2/C(n + m, n).
+    """
+    sentences = [_reading(t, lines) for t, lines in panels.items() if len(lines) > 1]
+    return "\n".join(sentences)
+
+
+def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
+    last = {
+        kind: [run[-1].evaluation_return_mean for run in runs]
+        for kind, runs in lines.items()
+    }
+    ordered = sorted(last, key=lambda kind: -np.median(last[kind]))
+    values = "; ".join(f"{kind}: {_spread(last[kind])}" for kind in ordered)
+    said = f"{task}, last evaluation, median and range: {values}."
+    if min(map(len, last.values())) == 1:
+        return f"{said} One seed tells nothing apart."
+
+    def chance(a: str, b: str) -> float:
+        return 2 / math.comb(len(last[a]) + len(last[b]), len(last[a]))
+
+    apart = [
+        f"{a} and {b} do not overlap (equal ones would not in {chance(a, b):.0%} of "
+        "such experiments)"
+        for a, b in itertools.combinations(ordered, 2)
+        if min(last[a]) > max(last[b]) or max(last[a]) < min(last[b])
+    ]
+    return f"{said} {'; '.join(apart) or 'All overlap: no difference is shown'}."

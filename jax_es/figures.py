@@ -1,10 +1,12 @@
 """Figures of runs, drawn with matplotlib: learning, population, time, aggregates.
 
-Each function takes the runs of ``curves.group`` and returns a figure. Lines differ in
-colour, dashes and marker, areas in hatching, so that they are told apart in print.
+Each function takes the runs of ``curves.group``, or evaluations, and returns a figure.
+Lines differ in colour, dashes and marker, areas in hatching, so that they are told
+apart in print.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import textwrap
@@ -18,6 +20,7 @@ import numpy as np
 from jax_es import aggregate
 from jax_es.config import ConfigError
 from jax_es.curves import AXES, RETURNS, Band, Panels, band, on_grid
+from jax_es.evaluation import BASE, Condition, Evaluation
 
 STYLE_FILE = Path(__file__).with_name("style.mplstyle")
 
@@ -114,8 +117,8 @@ def population(panels: Panels, x: str = "generations") -> Figure:
             linewidth=0.6,
             label="95 % of the members",
         )
-        axis.plot(grid, mean, color="C0", label="mean of the members")
-        axis.plot(grid, evaluation, "--", color="C1", label="mean policy θ")
+        axis.plot(grid, mean, color=_colour(0), label="mean of the members")
+        axis.plot(grid, evaluation, "--", color=_colour(1), label="mean policy θ")
         axis.set(title=f"{task}\n{kind} ({_seeds(runs)})", ylabel="episode return")
         _label_x(axis, x)
     axes[0].legend()
@@ -229,6 +232,60 @@ def aggregated(
     return figure
 
 
+@_styled
+def conditions(evaluations: Sequence[Evaluation]) -> Figure:
+    """Draws returns under changed conditions, one panel for each thing changed.
+
+    A line is a run: the median and the quartiles of its episodes under each condition,
+    first of all as it was trained.
+
+    Args:
+        evaluations: of runs under the same conditions.
+    """
+    swept = {
+        field.name: [
+            c for c in evaluations[0].results if getattr(c, field.name) is not None
+        ]
+        for field in dataclasses.fields(Condition)
+    }
+    panels = {name: [BASE, *changed] for name, changed in swept.items() if changed}
+    figure, axes = _grid(len(panels), min(3, len(panels)))
+    looks = _looks({"": {str(e.path): [] for e in evaluations}})
+    for axis, (name, shown) in zip(axes, panels.items(), strict=True):
+        for row, evaluation in enumerate(evaluations):
+            low, median, high = np.transpose(
+                [_quartiles(evaluation.results[c].returns) for c in shown]
+            )
+            axis.errorbar(
+                # Side by side, so that error bars do not hide each other.
+                np.arange(len(shown)) + 0.12 * (row - (len(evaluations) - 1) / 2),
+                median,
+                yerr=[median - low, high - median],
+                capsize=3,
+                label=evaluation.path.name,
+                **looks[str(evaluation.path)],
+            )
+        labels = [_value(getattr(condition, name)) for condition in shown]
+        axis.set_xticks(range(len(shown)), labels, rotation=30, ha="right")
+        axis.set(xlabel=name.replace("_", " "), ylabel="episode return")
+    _add_legend(figure, axes, every=len(axes))
+    return figure
+
+
+def _quartiles(returns: np.ndarray) -> np.ndarray:
+    """Returns the quartiles of those returns that are finite; NaN without any."""
+    finite = returns[np.isfinite(returns)]
+    return np.percentile(finite, [25, 50, 75]) if len(finite) else np.full(3, np.nan)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "as trained"
+    if value is True:
+        return "yes"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _grid(
     count: int, columns: int, size: tuple[float, float] = (4.4, 3.3)
 ) -> tuple[Figure, list[Axes]]:
@@ -248,12 +305,19 @@ def _looks(panels: Panels) -> dict[str, dict[str, Any]]:
     kinds = sorted({kind for lines in panels.values() for kind in lines})
     return {
         kind: {
-            "color": f"C{index % 7}",
+            "color": _colour(index),
             "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
             "marker": MARKERS[index % len(MARKERS)],
         }
         for index, kind in enumerate(kinds)
     }
+
+
+def _colour(index: int) -> str:
+    """Returns a colour of the style, as a figure keeps it wherever it is shown."""
+    from matplotlib.colors import to_hex
+
+    return to_hex(f"C{index % 7}")
 
 
 def _draw_band(
@@ -329,7 +393,7 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
         axes: its panels with lines.
         every: how many panels in a row have the same lines, and need one legend.
     """
-    if max(len(axis.get_lines()) for axis in axes) <= 3:
+    if max(len(axis.get_legend_handles_labels()[1]) for axis in axes) <= 3:
         for axis in axes[::every]:
             axis.legend()
         return

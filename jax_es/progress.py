@@ -1,11 +1,13 @@
 """What a run shows while it trains: a live bar, or plain lines in a log.
 
 On a terminal three lines stay at the bottom: how far the run is and the time left, how
-good the policy is, where the time goes. Anywhere else (a file, a pipe, a notebook, a
-dumb terminal) each generation prints one ASCII line of names and values separated by
-blanks, so that ``line.split()`` alternates between them::
+good the policy is, where the time goes. Anywhere else (a file, a pipe, a dumb terminal)
+each generation prints one ASCII line of names and values separated by blanks, so that
+``line.split()`` alternates between them::
 
     generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  length  812.4 …
+
+In a notebook each of these lines takes the place of the one before.
 """
 
 import math
@@ -76,6 +78,8 @@ class Progress:
         self._record: GenerationRecord | None = None
         self._durations: deque[float] = deque(maxlen=_RECENT_GENERATIONS)
         self._started = self._drawn = clock()
+        self._is_notebook = _is_notebook(self._stream)
+        self._is_line_open = False
         self._live: Live | None = None
         if console is not None or _is_terminal(self._stream):
             # Without its refresh thread, which would compete with the rollout.
@@ -95,9 +99,11 @@ class Progress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Leaves the bar's last state on the screen."""
+        """Leaves the bar's last state on the screen, or the notebook's last line."""
         if self._live is not None:
             self._live.stop()
+        else:
+            self._end_line()
 
     def generation_started(self, generation: int) -> None:
         """Says that a generation begins.
@@ -129,7 +135,7 @@ class Progress:
         self._tasks = (0, 0)
         self._record = record
         if self._live is None:
-            self._print(self._plain_line(record))
+            self._print(self._plain_line(record), in_place=self._is_notebook)
         self._redraw()
 
     def message(self, text: str) -> None:
@@ -141,9 +147,18 @@ class Progress:
                 text, markup=False, highlight=False, soft_wrap=True
             )
 
-    def _print(self, line: str) -> None:
-        self._stream.write(line + "\n")
+    def _print(self, line: str, in_place: bool = False) -> None:
+        """Prints a line; one in place stays open until the next takes its place."""
+        if not in_place:
+            self._end_line()
+        self._stream.write(f"\r{line}" if in_place else f"{line}\n")
         self._stream.flush()
+        self._is_line_open = in_place
+
+    def _end_line(self) -> None:
+        if self._is_line_open:
+            self._stream.write("\n")
+            self._is_line_open = False
 
     def _redraw(self) -> None:
         if self._live is not None:
@@ -259,8 +274,12 @@ def _duration(seconds: float | None) -> str:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    # A notebook's stream and a dumb terminal cannot move the cursor back up.
+    # A dumb terminal cannot move the cursor back up, nor can a notebook's stream.
     return stream.isatty() and os.environ.get("TERM", "").lower() not in (
         "dumb",
         "unknown",
     )
+
+
+def _is_notebook(stream: TextIO) -> bool:
+    return type(stream).__module__.partition(".")[0] == "ipykernel"

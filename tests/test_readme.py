@@ -10,6 +10,7 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
+import jax_es
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import TrainConfig, make_noise, make_policy
 from jax_es.noise import FullNoise
@@ -42,10 +43,31 @@ def code_blocks(language):
 
 
 def test_the_python_code_runs(run):
-    (code,) = code_blocks("python")
+    code, _ = code_blocks("python")
     names = {}
     exec(code.replace('"runs/NAME"', repr(str(run))), names)
     assert names["done"] and names["action"].shape == (6,)
+
+
+def test_the_code_for_videos_wraps_the_environment(run, tmp_path):
+    pytest.importorskip("moviepy")
+    _, code = code_blocks("python")
+    names = {"gymnasium": gymnasium, "policy": jax_es.load_policy(run)}
+    exec(code.replace('"videos"', repr(str(tmp_path / "videos"))), names)
+    env = names["env"]
+    assert isinstance(env, gymnasium.wrappers.RecordVideo)
+    assert env.spec.id == "HalfCheetah-v5" and env.render_mode == "rgb_array"
+    env.unwrapped.close()  # nothing was rendered, which not every machine can
+    assert (tmp_path / "videos").is_dir()
+
+
+def test_every_notebook_is_in_the_table():
+    section = README[README.index("| notebook | question |") :].split("\n\n")[0]
+    named = re.findall(
+        r"^\| \[`(\w+)`\]\(notebooks/(\w+)\.ipynb\)", section, re.MULTILINE
+    )
+    stems = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(named) == [(stem, stem) for stem in stems]
 
 
 def test_ci_runs_the_test_command():

@@ -9,8 +9,10 @@ import pytest
 
 from jax_es import curves, figures, plot
 from jax_es.config import ConfigError, EnvConfig, ESConfig
+from jax_es.evaluation import BASE, Condition, Evaluation
 from jax_es.experiment import TrainConfig
 from jax_es.metrics import GenerationRecord, MetricsWriter
+from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory
 from models import DecisionTransformerConfig, MLPConfig
 
@@ -205,6 +207,62 @@ def test_an_iteration_is_its_wall_clock(timed):
     assert axis.get_ylabel() == "wall-clock per generation (s)"
 
 
+def test_conditions_are_the_quartiles_of_each_runs_episodes():
+    asked = [Condition(target_return=0.0), Condition(target_return=1e6)]
+    rounded = Condition(weights="int8")
+    returns = np.array([[0.0, 2.0, 4.0, 6.0, np.nan], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    evaluations = []
+    for seed, values in enumerate(returns):
+        results = {
+            condition: RolloutResult(10 * i + values, *[None] * 6)  # type: ignore
+            for i, condition in enumerate([BASE, *asked, rounded])
+        }
+        evaluations.append(Evaluation(Path(f"a/seed-{seed}"), None, results))  # type: ignore
+    targets, weights = figures.conditions(evaluations).axes
+    first, second = targets.containers
+    assert first.lines[0].get_ydata().tolist() == [3, 13, 23]  # without the NaN
+    assert second.lines[0].get_ydata().tolist() == [1, 11, 21]
+    bars = first.lines[2][0].get_segments()
+    assert [bar[:, 1].tolist() for bar in bars] == [
+        [1.5, 4.5],
+        [11.5, 14.5],
+        [21.5, 24.5],
+    ]
+    labels = [text.get_text() for text in targets.get_xticklabels()]
+    assert labels == ["as trained", "0", "1e+06"]
+    assert [t.get_text() for t in weights.get_xticklabels()] == ["as trained", "int8"]
+    assert weights.containers[0].lines[0].get_ydata().tolist() == [3, 33]
+    assert (targets.get_xlabel(), weights.get_xlabel()) == ("target return", "weights")
+    assert [t.get_text() for t in targets.get_legend().get_texts()] == [
+        "seed-0",
+        "seed-1",
+    ]
+
+
+def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
+    def panels(**last):
+        return {
+            "T": {
+                kind: [[record(0, 1, 99.0), record(1, 2, value)] for value in values]
+                for kind, values in last.items()
+            }
+        }
+
+    overlapping = curves.reading(panels(a=(1.0, 2.0, 3.0), b=(3.0, 4.0, 9.0)))
+    assert overlapping == (
+        "T, last evaluation, median and range: b: 4 (3 to 9); a: 2 (1 to 3). "
+        "All overlap: no difference is shown."
+    )
+    # Of the 20 ways to choose 3 of 6 runs, 2 put all of one kind above the other.
+    apart = curves.reading(panels(a=(1.0, 2.0, 3.0), b=(4.0, 5.0, 9.0)))
+    assert apart.endswith(
+        "b and a do not overlap (equal ones would not in 10% of such experiments)."
+    )
+    single = curves.reading(panels(a=(1.0,), b=(3.0, 4.0)))
+    assert single.endswith("One seed tells nothing apart.")
+    assert curves.reading(panels(a=(1.0, 2.0))) == ""
+
+
 def test_lines_are_told_apart_without_colour(tmp_path):
     paths = [
         make_run(tmp_path / str(rank), MLPConfig(), [0.0, 1.0], es=es)
@@ -215,6 +273,8 @@ def test_lines_are_told_apart_without_colour(tmp_path):
     lines = plot.draw(plot.group(paths), "generations", "evaluation").axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
     assert len({line.get_marker() for line in lines}) == 3
+    # The style's colours, wherever the figure is drawn: notebooks know no style.
+    assert [line.get_color() for line in lines] == ["#0072b2", "#d55e00", "#000000"]
 
 
 def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):

@@ -127,6 +127,32 @@ def test_one_run_of_several_is_named_first():
     assert "seed 3  run 4/10  generation 1/2" in console.file.getvalue()
 
 
+class Notebook(io.StringIO):
+    """A stream of a notebook's kernel, told by where its class is from."""
+
+
+Notebook.__module__ = "ipykernel.iostream"
+
+
+def test_in_a_notebook_lines_take_each_others_place():
+    stream, clock = Notebook(), Clock()
+    with Progress(3, stream=stream, clock=clock) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+        run_generation(progress, clock, make_record(1), 1)
+        progress.message("two")
+        progress.message("messages")
+        run_generation(progress, clock, make_record(2), 1)
+    # What is left of a line is what follows its last carriage return.
+    lines = [line.rpartition("\r")[2] for line in stream.getvalue().split("\n")]
+    assert [line[:16] for line in lines] == [
+        "generation  2/3 ",
+        "two",
+        "messages",
+        "generation  3/3 ",
+        "",
+    ]
+
+
 def test_a_generation_without_duration_divides_by_nothing():
     stream = io.StringIO()
     with Progress(1, stream=stream, clock=Clock()) as progress:
