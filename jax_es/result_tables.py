@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jax_es.benchmark_rows import ATARI_NETWORKS
 from jax_es.config import ConfigError, require
 from jax_es.curves import Run, read_runs, table_rows
 from jax_es.presets import DEFAULT_PRESET
@@ -289,6 +290,45 @@ def speed(results: Path) -> str:
         f"{report['seconds']:.0f} s; `whole`: a generation of {pairs} pairs, in which "
         f"{_one_of({f'{100 * share:.0f} %' for share in busy})} of the slots were at "
         "work over all."
+    )
+    return f"{_table(heads, lines)}\n\n{caption}"
+
+
+def games(results: Path) -> str:
+    """Returns how fast games are played and learned, from the benchmark's file.
+
+    Raises:
+        ConfigError: if it cannot be read, or has no rows of games.
+    """
+    report = _benchmark(results / "benchmark.json")
+    rows = report["rows"]
+    if "physics/atari" not in rows:
+        raise ConfigError(f"{results}/benchmark.json has no row physics/atari.")
+    emulators = rows["physics/atari"]
+    lines = [["ale-py alone", "", "", _rate(emulators), "", ""]]
+    for name in ATARI_NETWORKS:
+        policy, generation = (
+            rows[f"{kind}/{name}"] for kind in ("policy", "generation")
+        )
+        shares = generation["shares"]
+        lines.append(
+            [
+                f"`{name}`",
+                str(generation["num_slots"]),
+                _rate(policy),
+                _rate_and_ratio(generation),
+                f"{shares['policy']:.0%} / {shares['environment']:.0%}",
+                f"{generation['peak_rss_mib']:,.0f}",
+            ]
+        )
+    heads = [
+        *("", "slots", "policy alone", "generation"),
+        *("time in policy / environment", "MiB"),
+    ]
+    caption = _paragraph(
+        f"{_machine(report['machine'], report['versions'], 'ale-py')}; Hero, agent "
+        "steps/s (four frames each), in brackets the ratio to ale-py's own vector "
+        "environment in the same minutes."
     )
     return f"{_table(heads, lines)}\n\n{caption}"
 

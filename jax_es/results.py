@@ -45,6 +45,7 @@ TABLES = {
         lambda results: result_tables.learning(results / "perturbation_attention"),
     ),
     "speed": Table("benchmark.json", result_tables.speed),
+    "games": Table("benchmark.json", result_tables.games),
 }
 
 
