@@ -247,7 +247,10 @@ def table_rows(panels: Panels) -> list[list[str]]:
 
 
 def _spread(values: list[float]) -> str:
-    return f"{np.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+    middle = f"{np.median(values):.0f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.0f} to {max(values):.0f})"
 
 
 def reading(panels: Panels) -> str:

@@ -218,10 +218,11 @@ def _threshold_caption(rows: Sequence[Row]) -> str:
         "A return is reached in the first generation whose mean evaluation return, "
         f"over {episodes} episodes of θ, is at least it; counted are all environment "
         "steps that the run had made by the end of that generation, members' and "
-        "evaluations' alike. 2/3: two of three seeds reached it, before the run's end "
+        "evaluations' alike. 2/3: two of three seeds reached it; no generation began "
         f"after {ends} steps. Then the median over the seeds with the lowest and the "
         "highest, or, where not all reached it, the steps of those that did. In "
-        "brackets beside the return: its share of TRPO's after 5 million steps. "
+        "brackets beside the return: its share of what TRPO learned in 5 million "
+        "steps. "
         "Salimans et al. ran the first versions of these tasks, on the MuJoCo of their "
         "time: compare orders of magnitude, not digits."
     )

@@ -20,7 +20,7 @@ class Threshold(NamedTuple):
     """A return, and what others needed for it.
 
     Attributes:
-        percent: of TRPO's return after 5 million steps.
+        percent: of what TRPO learned in 5 million steps.
         value: the return.
         es: environment steps of Salimans et al.'s evolution strategies.
         trpo: environment steps of their TRPO.

@@ -8,6 +8,8 @@
 # the tables need of a finished run is copied beside this file. Tables and pictures:
 #   python -m jax_es.results
 #   python -m jax_es.plot results/tasks/* --x env-steps --output results/tasks.png
+#   python -m jax_es.plot results/tasks/* --x env-steps --figure aggregate \
+#     --output results/tasks_aggregate.png
 set -euo pipefail
 core=${1:-0}
 cd "$(dirname "$0")/.."
