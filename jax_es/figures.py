@@ -119,7 +119,8 @@ def population(panels: Panels, x: str = "generations") -> Figure:
         )
         axis.plot(grid, mean, color=_colour(0), label="mean of the members")
         axis.plot(grid, evaluation, "--", color=_colour(1), label="mean policy θ")
-        axis.set(title=f"{task}\n{kind} ({_seeds(runs)})", ylabel="episode return")
+        name = textwrap.fill(f"{kind} ({_seeds(runs)})", 44)
+        axis.set(title=f"{task}\n{name}", ylabel="episode return")
         _label_x(axis, x)
     axes[0].legend()
     return figure
@@ -393,7 +394,9 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
         axes: its panels with lines.
         every: how many panels in a row have the same lines, and need one legend.
     """
-    if max(len(axis.get_legend_handles_labels()[1]) for axis in axes) <= 3:
+    labels = [axis.get_legend_handles_labels()[1] for axis in axes]
+    is_wide = any("\n" in label for names in labels for label in names)
+    if max(map(len, labels)) <= 3 and not is_wide:
         for axis in axes[::every]:
             axis.legend()
         return
