@@ -10,7 +10,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
@@ -59,7 +58,6 @@ def test_a_notebook_runs_at_its_smallest_scale(name, compiled, tmp_path, monkeyp
     nbclient.NotebookClient(
         notebook,
         timeout=300,
-        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),
         resources={"metadata": {"path": tmp_path}},
     ).execute()
     # The stored outputs come from these cells: each shows the same kinds of things.
