@@ -10,7 +10,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
@@ -59,7 +58,6 @@ def test_a_notebook_runs_at_its_smallest_scale(name, compiled, tmp_path, monkeyp
     nbclient.NotebookClient(
         notebook,
         timeout=300,
-        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),
         resources={"metadata": {"path": tmp_path}},
     ).execute()
     # The stored outputs come from these cells: each shows the same kinds of things.
@@ -84,8 +82,8 @@ class TestStoredOutputs:
         ]
         assert pictures
         assert all(picture.startswith(PNG_HEADER) for picture in pictures)
-        # An empty figure of this size takes a tenth of it.
-        assert all(len(picture) > 10_000 for picture in pictures)
+        # Axes with nothing in them take 10 kB.
+        assert all(len(picture) > 12_000 for picture in pictures)
 
     def test_they_say_nothing_of_the_machine(self, name):
         for output in outputs(name):
