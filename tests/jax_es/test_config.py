@@ -222,7 +222,9 @@ def test_a_configuration_of_another_version_says_so():
     values = to_dict(preset("hopper"))
     with pytest.raises(ConfigError, match="ESConfig has no field mirrored"):
         from_dict({**values, "es": {**values["es"], "mirrored": True}})
-    with pytest.raises(ConfigError, match=r"policy kind must be one of .* got 'perceptron'"):
+    with pytest.raises(
+        ConfigError, match=r"policy kind must be one of .* got 'perceptron'"
+    ):
         from_dict({**values, "policy": {**values["policy"], "kind": "perceptron"}})
 
 
