@@ -22,7 +22,7 @@ from jax_es.experiment import (
     slot_groups,
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
-from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population, openai_es
+from jax_es.openai_es import ESInfo, ESState, OpenAIES, openai_es
 from jax_es.random_play import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
 from jax_es.task_queue import IDLE, Tasks
@@ -316,16 +316,3 @@ def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
     if factor is None:
         return limit
     return min(limit, math.ceil(factor * float(np.mean(lengths))))
-
-
-def evaluate_mean(
-    parts: Parts,
-    mean: PyTree,
-    statistics: ObservationStatistics | None,
-    tasks: Tasks,
-    reference: PyTree = (),
-) -> RolloutResult:
-    """Runs episodes of the policy with weights ``mean``."""
-    state = parts.es.init(jax.random.key(0), mean)
-    population: Population = parts.es.ask(parts.devices.share(state))
-    return parts.rollout.run(population, tasks, statistics, reference)

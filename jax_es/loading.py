@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.experiment import TrainConfig, make_env, make_policy
-from jax_es.normalization import ObservationStatistics, mean_and_std, scaled
+from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.run_directory import find_run
 from jax_es.types import Policy, PyTree, needs_reference
 
@@ -213,8 +213,7 @@ class LoadedPolicy:
         return self._policy.apply(variables, carry, seen, reward, first, key)
 
     def _seen(self, observation):
-        mean, std = self._normalizer
-        return (scaled(observation) - mean) / std
+        return normalized(observation, *self._normalizer)
 
 
 def load_policy(

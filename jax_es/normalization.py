@@ -40,6 +40,11 @@ def scaled(observation: Any) -> Any:
     return observation
 
 
+def normalized(observation: Any, mean: Any, std: Any) -> Any:
+    """Returns observations as policies see them: scaled, then (o − mean)/std."""
+    return (scaled(observation) - mean) / std
+
+
 def initial_statistics(observation_size: int) -> ObservationStatistics:
     """Returns the statistics of no observation."""
     return ObservationStatistics(

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from jax_es.devices import Devices
 from jax_es.noise import Noise, member_key
-from jax_es.normalization import scaled
+from jax_es.normalization import normalized
 from jax_es.openai_es import Population
 from jax_es.task_queue import IDLE
 from jax_es.types import Policy, PyTree, Variables, needs_reference
@@ -44,7 +44,7 @@ class Shared(NamedTuple):
 
     def seen(self, observation: jax.Array) -> jax.Array:
         """Returns observations as policies see them."""
-        return (scaled(observation) - self.mean) / self.std
+        return normalized(observation, self.mean, self.std)
 
 
 class Slots(NamedTuple):
@@ -234,6 +234,7 @@ class SlotPrograms:
     def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes the members of ``refill`` into their slots, one after the other."""
         population = shared.population
+        reference = self._seen_reference(shared)
 
         def write(i: jax.Array, slots: Slots) -> Slots:
             pair, sign = refill.pair[i], refill.sign[i]
@@ -245,7 +246,9 @@ class SlotPrograms:
                     member_key(population.key, pair), population.mean
                 ),
             )
-            member = self._member(shared, epsilon, sign * population.sigma)
+            member = self._member(
+                population.mean, epsilon, sign * population.sigma, reference
+            )
             position = refill.position[i]
             return Slots(
                 variables=jax.tree.map(
@@ -285,15 +288,23 @@ class SlotPrograms:
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
             jax.eval_shape(self._noise.sample, population.key, population.mean),
         )
-        return self._member(shared, epsilon, population.sigma), epsilon
+        reference = self._seen_reference(shared)
+        member = self._member(population.mean, epsilon, population.sigma, reference)
+        return member, epsilon
 
-    def _member(self, shared: Shared, epsilon: PyTree, scale: jax.Array) -> Variables:
+    def _seen_reference(self, shared: Shared) -> PyTree:
+        """Returns the reference batch as policies see it, for those that need one."""
+        if needs_reference(self._policy):
+            return jax.vmap(shared.seen)(shared.reference)
+        return ()
+
+    def _member(
+        self, mean: PyTree, epsilon: PyTree, scale: jax.Array, reference: PyTree
+    ) -> Variables:
         """Returns a member's own part of the policy's variables."""
-        mean = shared.population.mean
         member = self._noise.member(mean, epsilon, scale)
         if needs_reference(self._policy):
             variables = {**self._noise.shared(mean), **member}
-            reference = jax.vmap(shared.seen)(shared.reference)
             return {**member, **self._policy.prepare(variables, reference)}
         return member
 

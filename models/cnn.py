@@ -26,6 +26,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.feed_forward import FeedForwardPolicy
 from models.layers import (
     Conv,
     Dense,
@@ -39,8 +40,6 @@ from models.policy import (
     PolicyConfig,
     check_sizes,
     require,
-    select_action,
-    to_environment,
 )
 
 SMALLEST_IMAGE = 20
@@ -161,7 +160,7 @@ class CNN(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class CNNPolicy:
+class CNNPolicy(FeedForwardPolicy):
     """A ``CNN`` as a policy of ``jax_es.types``; its carry is empty."""
 
     config: CNNConfig
@@ -207,22 +206,3 @@ class CNNPolicy:
             dict(variables), reference, mutable=["batch_stats"]
         )
         return statistics
-
-    def initial_carry(self) -> tuple[()]:
-        """Returns the empty carry."""
-        return ()
-
-    def apply(
-        self,
-        variables: Mapping[str, Any],
-        carry: tuple[()],
-        observation: jax.Array,
-        reward: jax.Array,
-        first: jax.Array,
-        key: jax.Array,
-    ) -> tuple[tuple[()], jax.Array]:
-        """Chooses the action of one step; reads the observation only."""
-        del reward, first
-        outputs = self.network.bind(variables)(observation)
-        action = select_action(self.config, self.actions, outputs, key)
-        return carry, to_environment(self.config, self.actions, action)

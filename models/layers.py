@@ -54,9 +54,9 @@ class Embed(nn.Embed):
 class Conv(nn.Module):
     """A square convolution without padding, perturbed; weights as ``nn.Conv`` has them.
 
-    It is computed as products of matrices (:func:`convolve`). On a CPU this is faster
-    than XLA's own convolution where each member has a kernel of its own (2 to 3 times),
-    and no slower where all share one.
+    It is computed as products of matrices (:func:`convolve`): on a CPU XLA's own
+    convolution is slower where each member has a kernel of its own, and no faster where
+    all share one.
     """
 
     features: int

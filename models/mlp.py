@@ -3,21 +3,19 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.feed_forward import FeedForwardPolicy
 from models.layers import fan_in_dense
 from models.policy import (
     ActionSpec,
     PolicyConfig,
     check_sizes,
     require,
-    select_action,
-    to_environment,
 )
 
 
@@ -61,7 +59,7 @@ class MLP(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class MLPPolicy:
+class MLPPolicy(FeedForwardPolicy):
     """An ``MLP`` as a policy (the protocol of ``jax_es.types``); its carry is empty."""
 
     config: MLPConfig
@@ -82,22 +80,3 @@ class MLPPolicy:
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
         return self.network.init(key, jnp.zeros(self.observation_size))["params"]
-
-    def initial_carry(self) -> tuple[()]:
-        """Returns the empty carry."""
-        return ()
-
-    def apply(
-        self,
-        variables: Mapping[str, Any],
-        carry: tuple[()],
-        observation: jax.Array,
-        reward: jax.Array,
-        first: jax.Array,
-        key: jax.Array,
-    ) -> tuple[tuple[()], jax.Array]:
-        """Chooses the action of one step; reads the observation only."""
-        del reward, first
-        outputs = self.network.bind(variables)(observation)
-        action = select_action(self.config, self.actions, outputs, key)
-        return carry, to_environment(self.config, self.actions, action)

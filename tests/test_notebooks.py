@@ -105,7 +105,7 @@ class TestStoredOutputs:
     ("text", "is_path"),
     [
         ("Run: /home/me/runs", True),
-        ("'/tmp/x/y.py'", True),
+        ("'/var/x/y.py'", True),
         ("C:\\Users\\me", True),
         ("runs/quickstart/seed-0", False),
         ("3/10 steps/s and ALE/Hero-v5", False),

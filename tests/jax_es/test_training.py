@@ -26,7 +26,6 @@ from jax_es.devices import Devices, spread_weighted_sum
 from jax_es.experiment import TrainConfig
 from jax_es.generation import (
     Parts,
-    evaluate_mean,
     evaluation_tasks,
     fitness,
     initial_state,
@@ -238,6 +237,13 @@ def test_split_keeps_each_parts_own_steps():
     assert first.returns.tolist() == [0, 1]
     assert second.returns.tolist() == [2, 3, 4]
     assert second.failed.tolist() == [False, True, False]
+
+
+def evaluate_mean(parts, mean, statistics, tasks):
+    """Runs episodes of the policy with weights ``mean``, by themselves."""
+    state = parts.es.init(jax.random.key(0), mean)
+    population = parts.es.ask(parts.devices.share(state))
+    return parts.rollout.run(population, tasks, statistics)
 
 
 def test_a_generation_is_ask_rollout_tell(parts):
