@@ -118,6 +118,44 @@ class GenerationRecord:
             object.__setattr__(self, field.name, convert(getattr(self, field.name)))
 
 
+def evaluation_record(
+    generation: int,
+    total_env_steps: int,
+    returns: ArrayLike,
+    lengths: ArrayLike,
+    best: float,
+    seconds_elapsed: float,
+) -> GenerationRecord:
+    """Returns the record of a run without populations: an evaluation, and no more.
+
+    Args:
+        generation: index of the evaluation, from 0.
+        total_env_steps: training steps since the run began, 0 for a run without any.
+        returns: ``[E]``, of the evaluation's episodes.
+        lengths: ``[E]``, theirs.
+        best: highest mean evaluation return so far.
+        seconds_elapsed: since the run began.
+    """
+    evaluated = return_statistics(returns)
+    unmeasured: dict[str, Any] = {
+        field.name: 0 if field.type is int else math.nan
+        for field in dataclasses.fields(GenerationRecord)
+    }
+    measured = {
+        "generation": generation,
+        "total_env_steps": total_env_steps,
+        "evaluation_return_mean": evaluated.mean,
+        "evaluation_return_std": evaluated.std,
+        "evaluation_return_min": evaluated.min,
+        "evaluation_return_max": evaluated.max,
+        "evaluation_num_nonfinite": evaluated.num_nonfinite,
+        "evaluation_length_mean": float(np.mean(np.asarray(lengths))),
+        "best_evaluation_return": best,
+        "seconds_elapsed": seconds_elapsed,
+    }
+    return GenerationRecord(**(unmeasured | measured))
+
+
 WALL_CLOCK_FIELDS = (
     "seconds_policy",
     "seconds_environment",

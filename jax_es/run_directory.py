@@ -17,7 +17,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax_es.config import ConfigError
 from jax_es.devices import available_cores
@@ -40,6 +40,24 @@ FREE_TO_CHANGE = (
     "rollout.num_threads",
 )
 """Fields that a resumed run may change: none of them changes a generation's numbers."""
+
+
+class Method(NamedTuple):
+    """How a run was trained.
+
+    Attributes:
+        name: ``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``.
+        settings: what it needs besides the configuration, as JSON values; of OpenAI-ES
+            nothing, since the configuration is its own. Other methods read the
+            configuration's ``env``, ``policy``, ``evaluation``, ``rollout`` and
+            ``seed``, and leave the rest of it alone.
+    """
+
+    name: str
+    settings: dict[str, Any]
+
+
+OPENAI_ES = Method("openai-es", {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +117,23 @@ class RunDirectory:
                 "another --name."
             )
 
+    def method(self) -> Method:
+        """Says how the run was trained.
+
+        Raises:
+            ConfigError: if the folder is no run, or its record cannot be read.
+        """
+        record = self.record()
+        return Method(*record["method"]) if "method" in record else OPENAI_ES
+
     def create(self, config: TrainConfig, preset: str, **more: Any) -> None:
         """Makes the folder and writes the record.
 
         Args:
             config: the configuration.
             preset: where it comes from.
-            **more: further entries, as JSON values.
+            **more: further entries, as JSON values; ``method``, a :class:`Method`,
+                unless it is OpenAI-ES.
 
         Raises:
             ConfigError: if a run is there already, or nothing can be written.

@@ -29,12 +29,15 @@ HOMES = {
     "evosax": {"evosax_bridge"},
     "tyro": {
         *("command_line", "train", "evaluate", "pretrain", "plot", "report"),
-        "benchmark",
+        *("benchmark", "teacher", "collect"),
     },
     "rich": {"progress"},
     "tensorboardX": {"metrics"},
     "matplotlib": {"figures", "benchmark"},
     "scipy": {"aggregate", "rank_test"},
+    "minari": {"dataset"},
+    "sbx": {"sbx_teacher"},
+    "stable_baselines3": {"sbx_teacher"},
     "imageio": {"video"},
     "imageio_ffmpeg": {"video"},
 }
