@@ -51,6 +51,7 @@ def _task(
     target_return: float,
     reward_scale: float = 0.001,
     max_timestep: int = 1000,
+    learning_rate: float = 0.05,
 ) -> TrainConfig:
     """A MuJoCo task with the workstation-sized transformer and population."""
     return TrainConfig(
@@ -63,7 +64,7 @@ def _task(
             reward_scale=reward_scale,
             max_timestep=max_timestep,
         ),
-        es=ESConfig(num_pairs=32, sigma=0.05, learning_rate=0.05),
+        es=ESConfig(num_pairs=32, sigma=0.05, learning_rate=learning_rate),
         rollout=RolloutConfig(statistics_fraction=0.1),
         num_generations=100,
     )
@@ -135,7 +136,12 @@ PRESETS: dict[str, TrainConfig] = {
     "walker2d": _task("Walker2d-v5", 3000.0),
     "swimmer": _task("Swimmer-v5", 360.0, reward_scale=0.01),
     "inverted-pendulum": _task("InvertedPendulum-v5", 1000.0),
-    "inverted-double-pendulum": _task("InvertedDoublePendulum-v5", 9300.0),
+    "inverted-double-pendulum": _task(
+        # Episodes are short and updates many: larger steps wander about.
+        "InvertedDoublePendulum-v5",
+        9300.0,
+        learning_rate=0.01,
+    ),
     "reacher": _task("Reacher-v5", -4.0, reward_scale=0.1, max_timestep=50),
     "pusher": _task("Pusher-v5", -25.0, reward_scale=0.1, max_timestep=100),
 }
