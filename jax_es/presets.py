@@ -47,8 +47,8 @@ _SMALL_POLICIES: dict[str, AnyPolicyConfig] = {
 
 
 _SMALL_LEARNING_RATES = {"inverted-double-pendulum": 0.01}
-"""Where small policies need another step: episodes are short there and updates many, and
-at 0.05 θ grows faster than it learns."""
+"""Where small policies need a smaller step: episodes are short there and updates many,
+and at 0.05 θ grows faster than it learns."""
 
 
 def _task(
