@@ -229,12 +229,12 @@ def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     runs meet different x's where episodes differ in length.
     """
     xs = [_field(records, x) for records in runs]
-    shared = functools.reduce(np.intersect1d, xs)
-    if len(shared) == min(map(len, xs)):
-        return shared
     start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
     if start == end:  # a clone takes no environment step: its last evaluation holds
         return np.array([start])
+    shared = functools.reduce(np.intersect1d, xs)
+    if len(shared) == min(map(len, xs)):
+        return shared
     return np.linspace(start, end, 200)
 
 
