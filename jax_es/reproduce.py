@@ -31,9 +31,9 @@ def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Or
         recorded: the preset that the run recorded; ``python`` and the like are none.
         method: how the run was trained.
     """
-    names = [recorded] if recorded in PRESETS else list(PRESETS)
-    if len(names) > 1 and config.init is None:
-        names = [name for name in names if name not in PRETRAINED_PRESETS]
+    # Without a run to begin with, those that need one make no command.
+    known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
+    names = [recorded] if recorded in known else known
     origins = (_from(config, name, method) for name in names)
     return min(origins, key=lambda o: len(o.changes))
 

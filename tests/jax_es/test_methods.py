@@ -224,7 +224,9 @@ def test_the_command_of_a_run_that_goes_on_names_the_other():
     told = command(dataclasses.replace(config, init="runs/clone"), "hopper-pretrained")
     assert told == "python -m jax_es.train hopper-pretrained --init runs/clone"
     # A configuration made in Python is told by a preset that can be run as it is.
-    assert command(config, "python").startswith("python -m jax_es.train hopper --roll")
+    for recorded in ("python", "hopper-pretrained"):
+        told = command(config, recorded)
+        assert told.startswith("python -m jax_es.train hopper --es.sigma 0.01")
     again = dataclasses.replace(config, init="runs/clone", init_checkpoint="last")
     assert command(again, "python", num_seeds=2) == (
         "python -m jax_es.train hopper-pretrained --init runs/clone --init-checkpoint "
@@ -265,7 +267,8 @@ def test_a_results_table_names_methods_and_networks(tmp_path):
     policies = [row.split(" | ")[1] for row in rows]
     assert policies == ["SAC, MLP 2×256", "Decision Transformer, after cloning"]
     assert "python -m jax_es.teacher hopper --policy mlp" in rows[0]
-    assert "--algo sac --learning-rate 0.0003 --net 8 8 --seed S" in rows[0]
+    assert "--algo sac --policy.hidden-sizes 256 256 --learning-rate 0.0" in rows[0]
+    assert "--net 8 8 --seed S`" in rows[0]
     assert "python -m jax_es.train hopper" in rows[1] and "--init runs/x" in rows[1]
 
 
