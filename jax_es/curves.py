@@ -1,7 +1,8 @@
 """What runs have in common and where they differ: the numbers behind the figures.
 
-Runs are sorted into tasks, tasks into variants (a kind of policy, its attention, its
-noise, and whatever else differs), and the runs of a variant are its seeds.
+Runs are sorted into tasks, tasks into variants (a method, a kind of policy, its
+attention, its noise, what it began with, and whatever else differs), and the runs of a
+variant are its seeds.
 """
 
 import functools
@@ -14,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.config import ConfigError, EnvConfig, require
-from jax_es.experiment import TrainConfig, differences, policy_kind
+from jax_es.experiment import TrainConfig, differing, policy_kind
+from jax_es.methods import OPENAI_ES, Method
 from jax_es.metrics import METRICS_FILE, GenerationRecord, read_metrics
 from jax_es.run_directory import FREE_TO_CHANGE, find_runs
 
@@ -32,8 +34,11 @@ RETURNS = {
 SAME_VARIANT = ("seed", "rollout.num_devices", *FREE_TO_CHANGE)
 """Fields in which the runs of one variant may differ."""
 
-Panels = dict[str, dict[str, list[list[GenerationRecord]]]]
-"""Task → variant → runs → records."""
+Lines = dict[str, list[list[GenerationRecord]]]
+"""Variant → runs → records."""
+
+Panels = dict[str, Lines]
+"""Task → its lines."""
 
 
 class Run(NamedTuple):
@@ -42,13 +47,15 @@ class Run(NamedTuple):
     Attributes:
         path: its folder.
         config: its configuration.
-        records: its finished generations, at least one.
+        method: how it was trained.
+        records: its finished generations, or evaluations; at least one.
         task: what it learned.
         variant: what learned it, told apart from all other runs given.
     """
 
     path: str
     config: TrainConfig
+    method: Method
     records: list[GenerationRecord]
     task: str
     variant: str
@@ -61,6 +68,16 @@ def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
         ValueError: as :func:`read_runs`.
     """
     return sorted_into_panels(read_runs(paths))
+
+
+def axes(runs: Iterable["Run"]) -> tuple[str, ...]:
+    """Returns those of :data:`AXES` along which runs can be compared.
+
+    A run that gradients trained numbers its evaluations, which are no generations.
+    """
+    if all(run.method.is_evolution for run in runs):
+        return tuple(AXES)
+    return tuple(x for x in AXES if x != "generations")
 
 
 def sorted_into_panels(runs: Iterable["Run"]) -> Panels:
@@ -90,10 +107,11 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
 
 def _read(path: str | os.PathLike[str]) -> Run:
     (run,) = find_runs(path)
-    config = run.config()
+    config, method = run.config(), run.method()
     begun = (run.path / METRICS_FILE).exists()
     records = read_metrics(run.path) if begun else []
-    return Run(str(path), config, records, _task(config.env), variant(config))
+    name = variant(config, method, run.method_before())
+    return Run(str(path), config, method, records, _task(config.env), name)
 
 
 def _told_apart(runs: list[Run]) -> list[Run]:
@@ -101,13 +119,15 @@ def _told_apart(runs: list[Run]) -> list[Run]:
     named = []
     for run in runs:
         alike = [r for r in runs if (r.task, r.variant) == (run.task, run.variant)]
+        told = [other.method.values(other.config) for other in alike]
         fields = dict.fromkeys(
             field
-            for other in alike
-            for field in differences(alike[0].config, other.config)
+            for other in told
+            for field in differing(told[0], other)
             if field not in SAME_VARIANT
         )
-        values = [f", {_words(field, run.config)}" for field in fields]
+        here = run.method.values(run.config)
+        values = [f", {_words(field)} {here.get(field)}" for field in fields]
         named.append(run._replace(variant=run.variant + "".join(values)))
     for a, b in itertools.combinations(named, 2):
         require(
@@ -118,28 +138,38 @@ def _told_apart(runs: list[Run]) -> list[Run]:
     return named
 
 
-def _words(field: str, config: TrainConfig) -> str:
-    value: object = config
-    for part in field.split("."):
-        value = getattr(value, part)
-    return f"{field.split('.')[-1].replace('_', ' ')} {value}"
+def _words(field: str) -> str:
+    return field.split(".")[-1].replace("_", " ")
 
 
-def variant(config: TrainConfig) -> str:
+def variant(
+    config: TrainConfig, method: Method = OPENAI_ES, before: Method | None = None
+) -> str:
     """Names what is compared: the kind of policy, and how it differs from the paper's.
+
+    Args:
+        config: of the run.
+        method: how it was trained; not said of OpenAI-ES.
+        before: how the run was trained whose θ it began with, if it did so.
 
     Example:
         >>> from jax_es.config import ESConfig
         >>> variant(TrainConfig(es=ESConfig(perturbation="low-rank", rank=4)))
         'decision-transformer, rank 4'
+        >>> variant(TrainConfig(), before=Method("cloning", {}))
+        'decision-transformer, after cloning'
+        >>> variant(TrainConfig(), Method("td3", {}))
+        'TD3, decision-transformer'
     """
     name = policy_kind(config.policy)
+    if not method.is_evolution:
+        name = f"{method.title}, {name}"
     attention = getattr(config.policy, "attention", "window")
     if attention != "window":
         name += f", {attention}"
-    if config.es.perturbation == "low-rank":
+    if method.is_evolution and config.es.perturbation == "low-rank":
         name += f", rank {config.es.rank}"
-    return name
+    return name if before is None else f"{name}, after {before.title}"
 
 
 def _task(env: EnvConfig) -> str:
@@ -199,10 +229,12 @@ def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     runs meet different x's where episodes differ in length.
     """
     xs = [_field(records, x) for records in runs]
+    start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
+    if start == end:  # a clone takes no environment step: its last evaluation holds
+        return np.array([start])
     shared = functools.reduce(np.intersect1d, xs)
     if len(shared) == min(map(len, xs)):
         return shared
-    start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
     return np.linspace(start, end, 200)
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError
-from jax_es.experiment import TrainConfig, asking_for, differences
+from jax_es.experiment import TrainConfig, asking_for, differences, differing
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
 from jax_es.openai_es import Population
@@ -141,7 +141,7 @@ def prepare(
     experiments: list[Experiment] = []
     for path, trained in loaded.items():
         _check_possible(conditions, path, trained)
-        experiment = _experiment_of(trained.config, experiments)
+        experiment = _experiment_of(trained, experiments)
         if experiment is None:
             config = _for_evaluation(trained.config, num_episodes, is_noisy)
             experiment = Experiment([], [], build(config))
@@ -176,11 +176,13 @@ def _check_possible(
 
 
 def _experiment_of(
-    config: TrainConfig, experiments: list[Experiment]
+    trained: TrainedMean, experiments: list[Experiment]
 ) -> Experiment | None:
     """Returns the experiment that a run belongs to, if there is one yet."""
+    values = trained.method.values(trained.config)
     for experiment in experiments:
-        changed = differences(experiment.trained[0].config, config)
+        first = experiment.trained[0]
+        changed = differing(first.method.values(first.config), values)
         if set(changed) <= set(SAME_EXPERIMENT):
             return experiment
     return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from jax_es.config import ConfigError
 from jax_es.evaluation import BASE, Condition, Evaluation
+from jax_es.methods import OPENAI_ES
 from jax_es.rank_test import meaning, rank_test
 from jax_es.rollout import RolloutResult
 
@@ -99,6 +100,7 @@ def _origin(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any
     return {
         "run": str(evaluation.path),
         "env_id": evaluation.trained.config.env.id,
+        "method": evaluation.trained.method.name,
         "checkpoint": checkpoint,
         "generation": evaluation.trained.generation,
         "seed": seed,
@@ -181,22 +183,25 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     """
     rows, tests = [], []
     for evaluations in experiments:
+        method = evaluations[0].trained.method.title
         for evaluation in evaluations:
             rows += [
-                _row(str(evaluation.path), condition, summary(result))
+                _row(str(evaluation.path), method, condition, summary(result))
                 for condition, result in evaluation.results.items()
             ]
         name = _name(evaluations)
         if len(evaluations) > 1:
             rows += [
-                _row(name, condition, summary_over_runs(evaluations, condition))
+                _row(name, method, condition, summary_over_runs(evaluations, condition))
                 for condition in evaluations[0].results
             ]
         tests += [f"{name}, {_sentence(test)}" for test in rank_tests(evaluations)]
     return "\n\n".join(["\n".join(_aligned(rows)), *tests])
 
 
-def _row(name: str, condition: Condition, values: dict[str, Any]) -> dict[str, str]:
+def _row(
+    name: str, method: str, condition: Condition, values: dict[str, Any]
+) -> dict[str, str]:
     mean, median, quartiles = "none is finite", "", ""
     if "return_mean" in values:
         mean = "{return_mean:.2f} ± {return_std:.2f}".format(**values)
@@ -206,6 +211,7 @@ def _row(name: str, condition: Condition, values: dict[str, Any]) -> dict[str, s
         )
     return {
         "run": name,
+        "method": method,
         "condition": str(condition),
         "mean return ± std": mean,
         "median": median,
@@ -237,6 +243,8 @@ def _sentence(test: dict[str, Any]) -> str:
 def _aligned(rows: Sequence[dict[str, str]]) -> list[str]:
     """Returns the lines of a table, without columns that tell nothing."""
     empty = {"run"} if len({row["run"] for row in rows}) == 1 else set()
+    if all(row["method"] == OPENAI_ES.title for row in rows):
+        empty.add("method")
     if all(row["not finite"] == "0" for row in rows):
         empty.add("not finite")
     names = [name for name in rows[0] if name not in empty]

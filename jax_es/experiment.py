@@ -6,6 +6,7 @@ what they need here.
 """
 
 import dataclasses
+import os
 import typing
 from typing import Any
 
@@ -62,6 +63,11 @@ class TrainConfig:
     """Seeds the weights, the noise and the environments."""
     checkpoint_every: int = 1
     """Generations between checkpoints; a stop signal always writes one."""
+    init: str | None = None
+    """A run whose θ this one begins with, or a folder of runs seed-0, seed-1, …, of
+    which the one with this run's seed; drawn by the seed if not given."""
+    init_checkpoint: str = "best"
+    """The checkpoint of init's run: best, last or a number; read with init only."""
 
     def __post_init__(self) -> None:
         """Checks the fields that belong to no component."""
@@ -82,6 +88,20 @@ class TrainConfig:
             self.checkpoint_every >= 1,
             f"checkpoint_every must be at least 1, got {self.checkpoint_every}.",
         )
+        require(
+            self.init_checkpoint in ("best", "last")
+            or self.init_checkpoint.isdecimal(),
+            "init_checkpoint must be best, last or a number, got "
+            f"{self.init_checkpoint!r}.",
+        )
+        require(
+            self.init is not None or self.init_checkpoint == "best",
+            f"init_checkpoint {self.init_checkpoint} has no meaning without a run to "
+            "begin with; add --init RUN.",
+        )
+        if self.init is not None:
+            # However it was typed: a resume compares it.
+            object.__setattr__(self, "init", os.path.normpath(self.init))
 
 
 def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> VectorEnv:
@@ -317,10 +337,21 @@ def differences(
     stored: TrainConfig, given: TrainConfig
 ) -> dict[str, tuple[object, object]]:
     """Returns the fields in which two configurations differ, by dotted name."""
-    flat_stored, flat_given = _flatten(to_dict(stored)), _flatten(to_dict(given))
-    names = list(dict.fromkeys([*flat_stored, *flat_given]))
-    pairs = {name: (flat_stored.get(name), flat_given.get(name)) for name in names}
+    return differing(flat(stored), flat(given))
+
+
+def differing(
+    first: dict[str, object], second: dict[str, object]
+) -> dict[str, tuple[object, object]]:
+    """Returns the names whose values differ, with both; None where there is none."""
+    names = list(dict.fromkeys([*first, *second]))
+    pairs = {name: (first.get(name), second.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def flat(config: TrainConfig) -> dict[str, object]:
+    """Returns a configuration's values by dotted name, as ``"es.sigma"``."""
+    return _flatten(to_dict(config))
 
 
 def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:

@@ -20,6 +20,7 @@ from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
 from jax_es.experiment import TrainConfig, asking_for
 from jax_es.generation import Parts, build, evaluation_tasks, score
+from jax_es.methods import Method
 from jax_es.metrics import (
     METRICS_FILE,
     GenerationRecord,
@@ -30,7 +31,7 @@ from jax_es.metrics import (
 from jax_es.normalization import ObservationStatistics
 from jax_es.openai_es import Population
 from jax_es.rollout import RolloutResult
-from jax_es.run_directory import Method, RunDirectory
+from jax_es.run_directory import RunDirectory
 from jax_es.types import PyTree, needs_reference
 
 
@@ -210,8 +211,8 @@ def check_method(run: RunDirectory, method: Method) -> None:
     stored = run.method()
     require(
         stored.name == method.name,
-        f"--resume: {run.path} was trained by {stored.name}, not by {method.name}; "
-        "continue it with the program that began it.",
+        f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
+        f"continue it with python -m {stored.program}.",
     )
     changed = [
         f"{name} was {stored.settings.get(name)!r}, now {value!r}"

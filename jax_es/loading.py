@@ -10,6 +10,7 @@ import numpy as np
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.experiment import TrainConfig, make_env, make_policy
+from jax_es.methods import OPENAI_ES, Method
 from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.run_directory import find_run
 from jax_es.types import Policy, PyTree, needs_reference
@@ -25,6 +26,7 @@ class TrainedMean(NamedTuple):
         generation: updates that led to θ.
         reference: ``[R, …]``, of a policy that needs a reference batch; ``()`` for
             others.
+        method: how the run was trained.
     """
 
     config: TrainConfig
@@ -32,6 +34,7 @@ class TrainedMean(NamedTuple):
     statistics: ObservationStatistics | None
     generation: int
     reference: PyTree = ()
+    method: Method = OPENAI_ES
 
 
 def load_mean(
@@ -49,26 +52,26 @@ def load_mean(
         CheckpointError: if the checkpoint is missing or damaged.
     """
     directory = find_run(run)
-    config = directory.config()
+    config, method = directory.config(), directory.method()
     restored = Checkpoints(directory.checkpoints).restore(checkpoint)
     try:
         mean = restored.state["es"]["mean"]
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {checkpoint} of {directory.path} is not a training state of "
-            f"jax-es (no {error}); choose another --checkpoint."
+            f"jax-es (no {error}); choose another checkpoint."
         ) from error
     reference = restored.state.get("reference", ())
     if not config.rollout.observation_statistics:
-        return TrainedMean(config, mean, None, restored.step, reference)
+        return TrainedMean(config, mean, None, restored.step, reference, method)
     try:
         statistics = ObservationStatistics(**restored.state["observation_statistics"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {checkpoint} of {directory.path} has no observation "
-            "statistics, through which its policy sees; choose another --checkpoint."
+            "statistics, through which its policy sees; choose another checkpoint."
         ) from error
-    return TrainedMean(config, mean, statistics, restored.step, reference)
+    return TrainedMean(config, mean, statistics, restored.step, reference, method)
 
 
 class LoadedPolicy:
@@ -249,7 +252,7 @@ def check_fits(trained: TrainedMean, policy: Policy) -> None:
             raise CheckpointError(
                 f"the checkpoint is of another network than the run's config.json: "
                 f"{name} has shape {saved.get(name, 'none')} in the checkpoint and "
-                f"{here.get(name, 'none')} in the network; choose another --checkpoint."
+                f"{here.get(name, 'none')} in the network; choose another checkpoint."
             )
 
 

@@ -129,3 +129,54 @@ def film(file: Path) -> Markup:
     return element(
         "video", src=source, controls=True, loop=True, muted=True, playsinline=True
     )
+
+
+def json_values(values: Any, is_open: bool = True) -> Markup:
+    """Shows JSON: plain records by rows, anything else by name, parts of parts folded.
+
+    Args:
+        values: from ``json.loads``.
+        is_open: whether parts in a list are shown unfolded; those of parts are not.
+    """
+    if _is_table(values):
+        heads = dict.fromkeys(name for row in values for name in row)
+        heads = [h for h in heads if any(row.get(h) is not None for row in values)]
+        return table(heads, [[shown(row.get(h)) for h in heads] for row in values])
+    if isinstance(values, list):
+        return joined(
+            element(
+                "details",
+                element("summary", shown(value.get("run", f"{number}"))),
+                json_values(value, False),
+                **({"open": True} if is_open else {}),
+            )
+            for number, value in enumerate(values, 1)
+        )
+    plain = [[k, shown(v)] for k, v in values.items() if not is_nested(v)]
+    parts = [table(["", ""], plain)] if plain else []
+    for name, value in values.items():
+        if is_nested(value):
+            parts += [element("h3", name), json_values(value, is_open)]
+    return joined(parts)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and not any(
+        is_nested(cell) for row in value for cell in row.values()
+    )
+
+
+def is_nested(value: Any) -> bool:
+    """Returns whether a JSON value is an object or a list of objects."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, dict) for item in value)
+    return isinstance(value, dict)
+
+
+def shown(value: Any) -> str:
+    """Returns a JSON value as people read it."""
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value))
+    return str(value)

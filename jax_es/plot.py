@@ -15,10 +15,21 @@ import tyro
 from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.curves import AXES, RETURNS, Panels, group, table
+from jax_es.curves import (
+    RETURNS,
+    Panels,
+    Run,
+    axes,
+    read_runs,
+    sorted_into_panels,
+    table,
+)
 
 FORMATS = (".png", ".svg")
 """What is written into a folder, of every figure."""
+
+OF_POPULATIONS = ("population", "time", "iteration")
+"""Figures of what only OpenAI-ES has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,19 +38,20 @@ class Arguments:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of runs or of experiments (several seeds); a line is what has one task,
-    policy, attention, noise, and whatever else differs."""
+    method, policy, attention, noise, and whatever else differs."""
     figure: Literal[
         "learning", "population", "time", "iteration", "aggregate", "all"
     ] = "learning"
     """learning: returns, median and quartiles over the seeds. population: mean and 95 %
     of the members' returns. time: where it went. iteration: wall-clock of each
     generation. aggregate: interquartile mean over several tasks, normalised, with 95 %
-    bootstrap intervals. all: each of them that the runs allow."""
+    bootstrap intervals. all: each of them that the runs allow. Runs trained by
+    gradients have learning and aggregate only."""
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
     plots/ in the run's folder if not given, or here for several."""
     x: Literal["env-steps", "generations", "seconds", "all"] = "all"
-    """What learning is measured against."""
+    """What learning is measured against; gradients know no generations."""
     y: Literal["evaluation", "population"] = "evaluation"
     """Return of the mean policy, or mean over the population."""
     reference: tuple[str, ...] = ()
@@ -64,10 +76,12 @@ def _main(argv: list[str]) -> int:
             output.suffix == "" or arguments.figure != "all",
             f"--output must be a folder with --figure all, got {output}.",
         )
-        panels = group(arguments.runs)
+        runs = read_runs(arguments.runs)
+        _check_measured(arguments, runs)
+        panels = sorted_into_panels(runs)
         references = _references(arguments.reference)
         written = []
-        for name, make in _figures(arguments, panels, references).items():
+        for name, make in _figures(arguments, runs, references).items():
             written += save_all(make(), output, name)
     sys.stdout.write(table(panels) + "\n")
     if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
@@ -97,23 +111,44 @@ def _references(texts: tuple[str, ...]) -> dict[str, float]:
     return references
 
 
+def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
+    """Refuses to draw what a run that gradients trained does not have."""
+    for option, value in (
+        *(("--figure", figure) for figure in OF_POPULATIONS),
+        ("--x", "generations"),
+        ("--y", "population"),
+    ):
+        if getattr(arguments, option.removeprefix("--")) == value:
+            for run in runs:
+                require(
+                    run.method.is_evolution,
+                    f"{option} {value}: {run.path} was trained by {run.method.title}, "
+                    "which has no generations and no population; leave that run or "
+                    f"{option} out.",
+                )
+
+
 def _figures(
-    arguments: Arguments, panels: Panels, references: dict[str, float]
+    arguments: Arguments, runs: list[Run], references: dict[str, float]
 ) -> dict[str, Callable[[], Any]]:
     """Returns what draws each figure that is asked for, by name."""
-    xs = tuple(AXES) if arguments.x == "all" else (arguments.x,)
+    panels = sorted_into_panels(runs)
+    evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
+    xs = axes(runs) if arguments.x == "all" else (arguments.x,)
     along = "generations" if arguments.x == "all" else arguments.x
     known: dict[str, Callable[[], Any]] = {
         "learning": lambda: figures.learning(panels, xs, arguments.y),
-        "population": lambda: figures.population(panels, along),
-        "time": lambda: figures.time(panels),
-        "iteration": lambda: figures.iteration(panels),
+        "population": lambda: figures.population(evolved, along),
+        "time": lambda: figures.time(evolved),
+        "iteration": lambda: figures.iteration(evolved),
         "aggregate": lambda: figures.aggregated(panels, xs, arguments.y, references),
     }
     if arguments.figure != "all":
         return {arguments.figure: known[arguments.figure]}
     if not aggregate.is_comparable(panels):
         del known["aggregate"]
+    if not evolved:
+        known = {name: d for name, d in known.items() if name not in OF_POPULATIONS}
     return known
 
 

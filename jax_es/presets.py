@@ -27,7 +27,17 @@ from models import (
 
 DEFAULT_PRESET = "quickstart"
 
-PAPER_PRESETS = ("humanoid-mlp", "humanoid-dt", "humanoid-dt-half", "hero-dt")
+PRETRAINED_PRESETS = tuple(
+    f"{task}-pretrained{contrast}"
+    for task in ("humanoid-dt", "hopper", "walker2d")
+    for contrast in ("", "-standard", "-statistics")
+)
+"""Presets that go on from another run's θ, and say nothing of which (``init``)."""
+
+PAPER_PRESETS = (
+    *("humanoid-mlp", "humanoid-dt", "humanoid-dt-half", "hero-dt"),
+    *(name for name in PRETRAINED_PRESETS if name.startswith("humanoid")),
+)
 """The presets with the paper's own settings."""
 
 FAST_PRESETS = ("humanoid-mlp-fast", "humanoid-dt-fast", "hero-dt-fast")
@@ -144,6 +154,27 @@ PRESETS: dict[str, TrainConfig] = {
     "reacher": _task("Reacher-v5", -4.0, reward_scale=0.1, max_timestep=50),
     "pusher": _task("Pusher-v5", -25.0, reward_scale=0.1, max_timestep=100),
 }
+
+
+def _pretrained(name: str) -> TrainConfig:
+    """How the paper goes on from a clone, and what it compares with that.
+
+    σ = learning rate = 0.01 and no observation statistics; ``-standard`` takes σ and
+    learning rate of the task's own preset instead, ``-statistics`` gathers statistics.
+    With both it is the task's own preset.
+    """
+    task, _, contrast = name.partition("-pretrained")
+    config = PRESETS[task]
+    if contrast != "-standard":
+        es = replace(config.es, sigma=0.01, learning_rate=0.01)
+        config = replace(config, es=es)
+    if contrast != "-statistics":
+        rollout = replace(config.rollout, observation_statistics=False)
+        config = replace(config, rollout=rollout)
+    return config
+
+
+PRESETS |= {name: _pretrained(name) for name in PRETRAINED_PRESETS}
 
 
 def preset(name: str, policy: str | None = None) -> TrainConfig:

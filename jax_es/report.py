@@ -16,9 +16,17 @@ import tyro
 from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.curves import AXES, TABLE_HEADS, Panels, Run, read_runs, sorted_into_panels
+from jax_es.curves import (
+    TABLE_HEADS,
+    Lines,
+    Run,
+    axes,
+    read_runs,
+    sorted_into_panels,
+)
 from jax_es.curves import table_rows as summary_rows
-from jax_es.experiment import differences
+from jax_es.experiment import differing
+from jax_es.methods import Method
 from jax_es.page import (
     MEDIA_TYPES,
     Markup,
@@ -26,7 +34,10 @@ from jax_es.page import (
     element,
     film,
     inline_svg,
+    is_nested,
     joined,
+    json_values,
+    shown,
     table,
 )
 from jax_es.reproduce import command, origin
@@ -59,6 +70,12 @@ class Group(NamedTuple):
     def title(self) -> str:
         """Names it on the page."""
         return f"{self.variant} on {self.task}"
+
+    @property
+    def values(self) -> dict[str, object]:
+        """What decided its first run, by name."""
+        run = self.runs[0]
+        return run.method.values(run.config)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -104,7 +121,7 @@ def _output(arguments: Arguments) -> Path:
 def _read_json(file: Path) -> Any:
     try:
         values = json.loads(file.read_text())
-        require(_is_nested(values), "it holds no results")
+        require(is_nested(values), "it holds no results")
         return values
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -155,19 +172,19 @@ def report(
         element("h2", "Results"),
         table(TABLE_HEADS, summary_rows(panels)),
         _note(
-            "Mean return of θ's evaluation episodes at the first and the last "
-            "generation and at the best one: median over the seeds, lowest to highest "
+            "Mean return of θ's evaluation episodes, the first time, the last time and "
+            "at best: median over the seeds, lowest to highest "
             "in brackets."
         ),
         element("h2", "Configuration"),
         _comparison(groups) if len(groups) > 1 else "",
         *(_configuration(group) for group in groups),
         element("h2", "Curves"),
-        _curves(panels),
+        _curves(runs),
         element("h2", "Evaluation"),
         _evaluations(groups),
         *(
-            joined([element("h3", name), _values(values)])
+            joined([element("h3", name), json_values(values)])
             for name, values in (evaluations or {}).items()
         ),
         _videos([*videos, *_newest_videos(runs)]),
@@ -191,13 +208,12 @@ def _note(text: str) -> Markup:
 
 def _comparison(groups: list[Group]) -> Markup:
     """Shows the fields in which the variants differ."""
-    configs = [group.runs[0].config for group in groups]
-    found = [differences(configs[0], config) for config in configs]
+    told = [group.values for group in groups]
+    found = [differing(told[0], values) for values in told]
     fields = dict.fromkeys(f for d in found for f in d if f != "seed")
-    first = {f: d[f][0] for d in found for f in d}
     rows = [
-        [group.title, *(_text(d.get(f, (0, first[f]))[1]) for f in fields)]
-        for group, d in zip(groups, found, strict=True)
+        [group.title, *(shown(values.get(f, "")) for f in fields)]
+        for group, values in zip(groups, told, strict=True)
     ]
     return joined(
         [element("h3", "What differs between them"), table(["", *fields], rows)]
@@ -206,9 +222,10 @@ def _comparison(groups: list[Group]) -> Markup:
 
 def _configuration(group: Group) -> Markup:
     """Shows what was changed of the preset, then everything."""
-    config, record = group.runs[0].config, _record(group.runs[0])
-    start = origin(config, record["preset"])
+    run, record = group.runs[0], _record(group.runs[0])
+    start = origin(run.config, record["preset"], run.method)
     changes = {f: v for f, v in start.changes.items() if f != "seed"}
+    reads = run.method.reads
     base = f"preset {start.preset}"
     if start.kind is not None:
         base += f" with --policy {start.kind}"
@@ -217,19 +234,41 @@ def _configuration(group: Group) -> Markup:
     return joined(
         [
             element("h3", group.title),
+            "" if run.method.is_evolution else _method(run.method),
+            _beginning(record["init"]) if "init" in record else "",
             element("p", f"What differs from {base}:" if changes else f"As {base}."),
             table(
                 ["field", "preset", "here"],
-                [[field, *map(_text, values)] for field, values in changes.items()],
+                [[field, *map(shown, values)] for field, values in changes.items()],
             )
             if changes
             else "",
             element(
                 "details",
                 element("summary", "The whole configuration"),
-                _values(record["config"]),
+                json_values({k: v for k, v in record["config"].items() if reads(k)}),
             ),
         ]
+    )
+
+
+def _method(method: Method) -> Markup:
+    """Shows what trained a run, if it was not OpenAI-ES."""
+    settings = [[name, shown(value)] for name, value in method.settings.items()]
+    return joined(
+        [
+            element("p", f"Trained by {method.title}:"),
+            table(["setting", ""], settings),
+        ]
+    )
+
+
+def _beginning(source: dict[str, Any]) -> Markup:
+    """Says with whose θ a run began."""
+    return element(
+        "p",
+        f"Began with θ of {source['run']}, checkpoint {source['checkpoint']}, trained "
+        f"by {Method(*source['method']).title}.",
     )
 
 
@@ -237,26 +276,21 @@ def _record(run: Run) -> dict[str, Any]:
     return find_run(run.path).record()
 
 
-def _curves(panels: Panels) -> Markup:
+def _curves(runs: list[Run]) -> Markup:
     """Draws each panel by itself, so that they stand below each other on a phone."""
+    panels = sorted_into_panels(runs)
+    evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
     small: list[tuple[Any, str]] = []
     for task, lines in panels.items():
         here = {task: lines}
         small += [
             (figures.learning(here, (x,)), f"Evaluation return on {task} against {x}")
-            for x in AXES
+            for x in axes(run for run in runs if run.task == task)
         ]
-        small += [
-            (
-                figures.population({task: {kind: lines[kind]}}),
-                f"Returns of the population of {kind} on {task}",
-            )
-            for kind in sorted(lines)
-        ]
-        small.append(
-            (figures.iteration(here), f"Wall-clock time of a generation on {task}")
-        )
-    wide = [(figures.time(panels), "Where the wall-clock time went")]
+        small += _populations(task, evolved.get(task, {}))
+    wide: list[tuple[Any, str]] = []
+    if evolved:
+        wide.append((figures.time(evolved), "Where the wall-clock time went"))
     caption = (
         "Lines are medians over the seeds and bands their quartiles, as far as all "
         "seeds reach; the hatched band holds 95 % of the population's members. The "
@@ -281,16 +315,31 @@ def _curves(panels: Panels) -> Markup:
     )
 
 
+def _populations(task: str, lines: Lines) -> list[tuple[Any, str]]:
+    """Draws what only OpenAI-ES has."""
+    if not lines:
+        return []
+    drawn = [
+        (
+            figures.population({task: {kind: lines[kind]}}),
+            f"Returns of the population of {kind} on {task}",
+        )
+        for kind in sorted(lines)
+    ]
+    iteration = figures.iteration({task: lines})
+    return [*drawn, (iteration, f"Wall-clock time of a generation on {task}")]
+
+
 def _svg(figure: Any) -> str:
-    text = io.StringIO()
+    file = io.StringIO()
     with figures.style():
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
 
 
 def _evaluations(groups: list[Group]) -> Markup:
     """Shows each seed's evaluations in training."""
-    heads = ["", "seed", "generations", "first", "last", "its range", "best"]
+    heads = ["", "seed", "evaluations", "first", "last", "its range", "best"]
     rows = []
     for group in groups:
         for run in sorted(group.runs, key=lambda run: run.config.seed):
@@ -312,62 +361,12 @@ def _evaluations(groups: list[Group]) -> Markup:
         [
             table(heads, rows),
             _note(
-                "Returns of the evaluation's episodes in training: their mean at the "
-                "first and the last generation, ± their standard deviation, lowest to "
-                "highest; the best mean of any generation."
+                "Returns of the evaluation's episodes in training: their mean the "
+                "first and the last time, ± their standard deviation, lowest to "
+                "highest; the best mean of any time."
             ),
         ]
     )
-
-
-def _values(values: Any, is_open: bool = True) -> Markup:
-    """Shows JSON: plain records by rows, anything else by name, parts of parts folded.
-
-    Args:
-        values: from ``json.loads``.
-        is_open: whether parts in a list are shown unfolded; those of parts are not.
-    """
-    if _is_table(values):
-        heads = dict.fromkeys(name for row in values for name in row)
-        heads = [h for h in heads if any(row.get(h) is not None for row in values)]
-        return table(heads, [[_text(row.get(h)) for h in heads] for row in values])
-    if isinstance(values, list):
-        return joined(
-            element(
-                "details",
-                element("summary", _text(value.get("run", f"{number}"))),
-                _values(value, False),
-                **({"open": True} if is_open else {}),
-            )
-            for number, value in enumerate(values, 1)
-        )
-    plain = [[k, _text(v)] for k, v in values.items() if not _is_nested(v)]
-    parts = [table(["", ""], plain)] if plain else []
-    for name, value in values.items():
-        if _is_nested(value):
-            parts += [element("h3", name), _values(value, is_open)]
-    return joined(parts)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and not any(
-        _is_nested(cell) for row in value for cell in row.values()
-    )
-
-
-def _is_nested(value: Any) -> bool:
-    """Returns whether a JSON value is an object or a list of objects."""
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(item, dict) for item in value)
-    return isinstance(value, dict)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value))
-    return str(value)
 
 
 def _newest_videos(runs: list[Run]) -> list[Path]:
@@ -401,7 +400,7 @@ def _surroundings(group: Group) -> Markup:
         *record.get("machine", {}).items(),
         *record.get("versions", {}).items(),
     ]
-    listed = [[name, _text(value)] for name, value in rows if value is not None]
+    listed = [[name, shown(value)] for name, value in rows if value is not None]
     return element(
         "details",
         element("summary", group.title),
@@ -416,11 +415,16 @@ def _reproduction(group: Group) -> Markup:
     seeds = [run.config.seed for run in runs]
     configs = {run.config.seed: run.config for run in runs}
     preset = _record(runs[0])["preset"]
-    same = all({*differences(runs[0].config, run.config)} <= {"seed"} for run in runs)
-    if same and seeds == list(range(seeds[0], seeds[0] + len(seeds))):
+    method = runs[0].method
+    same = all(
+        {*differing(group.values, method.values(run.config))} <= {"seed"}
+        for run in runs
+    )
+    in_a_row = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+    if same and in_a_row and method.is_evolution:
         commands = [command(configs[seeds[0]], preset, len(seeds))]
     else:
-        commands = [command(configs[seed], preset) for seed in seeds]
+        commands = [command(configs[s], preset, method=method) for s in seeds]
     commit = _record(runs[0]).get("git_commit")
     if commit:
         changed = "  # and changes that were not committed" if commit[-1] == "+" else ""

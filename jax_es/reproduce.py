@@ -5,7 +5,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from jax_es.experiment import TrainConfig, differences, policy_kind
-from jax_es.presets import PRESETS, preset
+from jax_es.methods import OPENAI_ES, TEACHER, Method
+from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
 
 
 class Origin(NamedTuple):
@@ -22,23 +23,28 @@ class Origin(NamedTuple):
     changes: dict[str, tuple[object, object]]
 
 
-def origin(config: TrainConfig, recorded: str) -> Origin:
-    """Finds a configuration's preset and what was changed of it.
+def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Origin:
+    """Finds a configuration's preset and what was changed of it, where it matters.
 
     Args:
         config: of a run.
         recorded: the preset that the run recorded; ``python`` and the like are none.
+        method: how the run was trained.
     """
-    names = [recorded] if recorded in PRESETS else list(PRESETS)
-    return min((_from(config, name) for name in names), key=lambda o: len(o.changes))
+    # Without a run to begin with, those that need one make no command.
+    known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
+    names = [recorded] if recorded in known else known
+    origins = (_from(config, name, method) for name in names)
+    return min(origins, key=lambda o: len(o.changes))
 
 
-def _from(config: TrainConfig, name: str) -> Origin:
+def _from(config: TrainConfig, name: str, method: Method) -> Origin:
     kind: str | None = policy_kind(config.policy)
     base = preset(name, kind)
     if kind == policy_kind(PRESETS[name].policy):
         kind = None
-    return Origin(name, kind, differences(base, config))
+    changes = differences(base, config)
+    return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})
 
 
 def command(
@@ -46,28 +52,35 @@ def command(
     recorded: str,
     num_seeds: int = 1,
     leave_out: Collection[str] = (),
+    method: Method = OPENAI_ES,
 ) -> str:
     """Returns the command that trains a configuration anew.
 
     Args:
         config: of the run, or of the first of several seeds.
         recorded: the preset that the run recorded.
-        num_seeds: how many, counting up from the configuration's.
+        num_seeds: how many, counting up from the configuration's; one by gradients.
         leave_out: fields to say nothing of, as ``seed`` or ``rollout.num_devices``.
+        method: how the run was trained.
     """
-    start = origin(config, recorded)
-    words = ["python", "-m", "jax_es.train", start.preset]
+    start = origin(config, recorded, method)
+    words = ["python", "-m", method.program, start.preset]
     if start.kind is not None:
         words += ["--policy", start.kind]
-    for field, (_, value) in start.changes.items():
+    if method.program == TEACHER:
+        words += ["--algo", method.name]
+        # A teacher is only evaluated by rollouts, and has no options for them.
+        leave_out = [*leave_out, *(f for f in start.changes if f.startswith("rollout"))]
+    changed = {field: value for field, (_, value) in start.changes.items()}
+    for field, value in {**changed, **method.settings}.items():
         if field not in leave_out:
-            words += _option(field, value)
+            words += option(field, value)
     if num_seeds > 1:
         words += ["--seeds", str(num_seeds)]
     return shlex.join(words)
 
 
-def _option(field: str, value: object) -> list[str]:
+def option(field: str, value: object) -> list[str]:
     """Returns a field's value as the command line takes it."""
     *parents, name = field.replace("_", "-").split(".")
     if isinstance(value, bool):

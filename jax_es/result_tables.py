@@ -16,6 +16,7 @@ import numpy as np
 from jax_es.benchmark_rows import ATARI_NETWORKS
 from jax_es.config import ConfigError, require
 from jax_es.curves import Run, read_runs, table_rows
+from jax_es.experiment import policy_kind
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.reproduce import command
 from jax_es.run_directory import RunDirectory
@@ -76,15 +77,15 @@ def _place(run: Run) -> tuple[str, str, int]:
 
 
 def _policy(run: Run) -> str:
-    """Names a policy; of attention and noise it says what is not the default."""
-    kind, *differences = run.variant.split(", ")
+    """Names a policy, and of its variant what is not the default."""
+    kind = policy_kind(run.config.policy)
     name = NAMES.get(kind, kind)
     sizes = getattr(run.config.policy, "hidden_sizes", ())
     if sizes:
         alike = len({*sizes}) == 1
         shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
         name = f"{name} {shape}"
-    return ", ".join([name, *differences])
+    return run.variant.replace(kind, name, 1)
 
 
 def learning(folder: Path) -> str:
@@ -120,7 +121,8 @@ def _seeds(runs: Sequence[Run]) -> str:
 
 
 def _command(run: Run) -> str:
-    return f"{command(run.config, _preset(run), leave_out=UNTOLD)} --seed S"
+    told = command(run.config, _preset(run), leave_out=UNTOLD, method=run.method)
+    return f"{told} --seed S"
 
 
 def _preset(run: Run) -> str:

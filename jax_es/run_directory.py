@@ -17,11 +17,12 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax_es.config import ConfigError
 from jax_es.devices import available_cores
 from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
+from jax_es.methods import OPENAI_ES, Method
 from jax_es.version import __version__
 
 CONFIG_FILE = "config.json"
@@ -40,24 +41,6 @@ FREE_TO_CHANGE = (
     "rollout.num_threads",
 )
 """Fields that a resumed run may change: none of them changes a generation's numbers."""
-
-
-class Method(NamedTuple):
-    """How a run was trained.
-
-    Attributes:
-        name: ``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``.
-        settings: what it needs besides the configuration, as JSON values; of OpenAI-ES
-            nothing, since the configuration is its own. Other methods read the
-            configuration's ``env``, ``policy``, ``evaluation``, ``rollout`` and
-            ``seed``, and leave the rest of it alone.
-    """
-
-    name: str
-    settings: dict[str, Any]
-
-
-OPENAI_ES = Method("openai-es", {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +109,15 @@ class RunDirectory:
         record = self.record()
         return Method(*record["method"]) if "method" in record else OPENAI_ES
 
+    def method_before(self) -> Method | None:
+        """Says how the run was trained whose θ this one began with, if it did so.
+
+        Raises:
+            ConfigError: if the folder is no run, or its record cannot be read.
+        """
+        record = self.record()
+        return Method(*record["init"]["method"]) if "init" in record else None
+
     def create(self, config: TrainConfig, preset: str, **more: Any) -> None:
         """Makes the folder and writes the record.
 
@@ -133,7 +125,8 @@ class RunDirectory:
             config: the configuration.
             preset: where it comes from.
             **more: further entries, as JSON values; ``method``, a :class:`Method`,
-                unless it is OpenAI-ES.
+                unless it is OpenAI-ES, and ``init``, where θ is from, of a run that
+                begins with another one's (``fine_tuning.py``).
 
         Raises:
             ConfigError: if a run is there already, or nothing can be written.
@@ -271,7 +264,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     run = RunDirectory(Path(path))
     if run.exists():
         return [run]
-    runs = _seed_runs(run.path)
+    runs = seed_runs(run.path)
     if not runs and RunDirectory(run.path, EXPERIMENT_FILE).exists():
         raise ConfigError(
             f"{path} is an experiment in which no run has begun; continue it with "
@@ -308,8 +301,8 @@ def runs_in(directory: Path) -> list[Path]:
     return [file.parent for file in sorted(records, key=lambda f: f.stat().st_mtime)]
 
 
-def _seed_runs(experiment: Path) -> list[RunDirectory]:
-    """Returns the runs in an experiment's folder, by seed."""
+def seed_runs(experiment: Path) -> list[RunDirectory]:
+    """Returns the begun runs in an experiment's folder, by seed."""
     seeds = {_seed(path): path for path in experiment.glob("seed-*")}
     runs = [RunDirectory(seeds[s]) for s in sorted(s for s in seeds if s is not None)]
     return [run for run in runs if run.exists()]
@@ -321,7 +314,7 @@ def _seed(path: Path) -> int | None:
 
 
 def _no_run(path: Path) -> str:
-    seeds = [str(run.path) for run in _seed_runs(path)]
+    seeds = [str(run.path) for run in seed_runs(path)]
     if seeds:
         return (
             f"{path} is an experiment of several seeds, where one run is needed; "

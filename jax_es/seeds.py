@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from jax_es.config import require
 from jax_es.devices import release_programs
 from jax_es.experiment import TrainConfig, differences, to_dict, with_num_devices
+from jax_es.fine_tuning import find_source
 from jax_es.generation import build
 from jax_es.run_directory import EXPERIMENT_FILE, RunDirectory
 from jax_es.training import TrainingResult, train_run
@@ -115,7 +116,7 @@ def open_experiment(
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
     if not resume:
         folder.check_new()
-        _check_buildable(config)
+        _check_buildable(config, range(config.seed, config.seed + num_seeds))
     with folder.lock():
         if resume:
             _extend(folder, config, num_seeds)
@@ -187,10 +188,13 @@ def _number(value: Any) -> float:
     return math.nan if value is None else value
 
 
-def _check_buildable(config: TrainConfig) -> None:
-    """Refuses what cannot be built before there is a folder; one slot suffices."""
+def _check_buildable(config: TrainConfig, seeds: range) -> None:
+    """Refuses what cannot begin before there is a folder; one slot suffices."""
     rollout = dataclasses.replace(config.rollout, num_slots=1)
-    build(dataclasses.replace(config, rollout=rollout)).close()
+    parts = build(dataclasses.replace(config, rollout=rollout))
+    for seed in seeds:
+        find_source(parts._replace(config=dataclasses.replace(config, seed=seed)))
+    parts.close()
 
 
 def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
@@ -209,6 +213,9 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
             f"{folder.path} began, got {new}: some seeds may have got there. Leave "
             "it out, or start a new experiment with another --name.",
         )
+    added = range(config.seed + before, config.seed + num_seeds)
+    if config.init is not None and added:
+        _check_buildable(config, added)
     if differences(stored, config):
         # Finished seeds may have to go further: each is looked at again.
         folder.update(config=to_dict(config), results={})

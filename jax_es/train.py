@@ -39,9 +39,12 @@ from jax_es.experiment import (
     with_game,
     with_num_devices,
 )
+from jax_es.fine_tuning import find_source
 from jax_es.generation import Parts, TrainState, build
+from jax_es.gradient_run import check_method
+from jax_es.methods import OPENAI_ES
 from jax_es.metrics import METRICS_FILE, MetricsError
-from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.progress import Progress
 from jax_es.run_directory import (
     EXPERIMENT_FILE,
@@ -163,6 +166,8 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         run = request.run
         with input_errors():
             parts = build(request.config, signals.check)
+            if not request.resume:
+                find_source(parts)  # refused before there is a folder
             stack.enter_context(run.lock())
             state = begin(parts, run, request.resume, request.preset)
             if request.resume:
@@ -238,6 +243,7 @@ def parse(argv: list[str]) -> Request:
             f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
         )
         run = find_run_or_experiment(arguments.runs_dir / str(arguments.name))
+        check_method(run, OPENAI_ES)
         config = run.with_stored_devices(config)
         run.check_resumable(config)
         is_experiment = run.file == EXPERIMENT_FILE
@@ -254,6 +260,11 @@ def parse(argv: list[str]) -> Request:
             (config.rollout.num_devices or 1) <= available_cores(),
             f"rollout.num_devices must be at most {available_cores()}, the cores here, "
             f"got {config.rollout.num_devices}.",
+        )
+        require(
+            config.init is not None or preset_name not in PRETRAINED_PRESETS,
+            f"preset {preset_name} goes on from a pretrained policy; add --init RUN "
+            f"(python -m jax_es.pretrain {preset_name} makes one).",
         )
         num_seeds = arguments.seeds
         run = RunDirectory(
@@ -328,10 +339,18 @@ def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     )
     return (
         f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
-        f"{config.env.id}: {config.es.num_pairs:,} pairs a generation, "
-        f"{parts.num_slots} slots on {parts.devices.count} "
+        f"{config.env.id}{_beginning(request.run)}: {config.es.num_pairs:,} pairs a "
+        f"generation, {parts.num_slots} slots on {parts.devices.count} "
         f"{parts.devices.platform} devices. Run: {request.run.path}"
     )
+
+
+def _beginning(run: RunDirectory) -> str:
+    """Says with whose θ a run began, if not with its own."""
+    source, method = run.record().get("init"), run.method_before()
+    if source is None or method is None:
+        return ""
+    return f" from {source['run']} ({method.title}, checkpoint {source['checkpoint']})"
 
 
 def _where_to_look(run: RunDirectory) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
 from jax_es.experiment import TrainConfig, with_num_devices
+from jax_es.fine_tuning import Source, find_source, first_state, provenance
 from jax_es.generation import (
     Generation,
     Parts,
@@ -27,6 +28,8 @@ from jax_es.generation import (
     score,
     used_statistics,
 )
+from jax_es.gradient_run import check_method
+from jax_es.methods import OPENAI_ES
 from jax_es.metrics import (
     METRICS_FILE,
     GenerationRecord,
@@ -61,7 +64,8 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
     """Returns the state to go on from: the run's last checkpoint, or the beginning.
 
     Raises:
-        ConfigError: if more generations are finished than are asked for.
+        ConfigError: if more generations are finished than are asked for, or the run
+            that ``init`` names is needed and does not fit.
         CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
     """
     checkpoints = Checkpoints(run.checkpoints)
@@ -69,7 +73,7 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
         template = initial_state(parts, is_template=True)
         state = place(parts, checkpoints.restore_latest(template).state)
     else:
-        state = initial_state(parts)
+        state = _first_state(parts, run, find_source(parts))
     finished = int(state.es.generation)
     # As many are not too few: the run may have been killed in its final evaluation.
     require(
@@ -77,6 +81,17 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
         f"num_generations must be at least {finished}, the generations that {run.path} "
         f"has finished, got {parts.config.num_generations}.",
     )
+    return state
+
+
+def _first_state(parts: Parts, run: RunDirectory, source: Source | None) -> TrainState:
+    """Returns the state before the first generation.
+
+    One that begins with another run's θ is saved: that run may be gone on a resume.
+    """
+    state = first_state(parts, source)
+    if source is not None:
+        Checkpoints(run.checkpoints).save(0, state)
     return state
 
 
@@ -96,8 +111,10 @@ def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainSt
             the run cannot be created or continued; it is then as it was before.
     """
     if not resume:
-        run.create(parts.config, preset)
-        return initial_state(parts)
+        source = find_source(parts)
+        run.create(parts.config, preset, **provenance(source))
+        return _first_state(parts, run, source)
+    check_method(run, OPENAI_ES)
     run.check_resumable(parts.config)
     state = starting_state(parts, run, resume)
     limit = parts.config.max_env_steps
@@ -173,6 +190,8 @@ def train_run(
     if resume:
         config = run.with_stored_devices(config)
     parts = build(with_num_devices(config))
+    if not resume:
+        find_source(parts)  # refused before there is a folder
     with run.lock():
         state = begin(parts, run, resume, preset)
         progress = Progress(

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from jax_es import aggregate, plot
+from jax_es import aggregate, curves, plot
 from jax_es.config import ConfigError, EnvConfig
 from models import LSTMConfig, MLPConfig
 from tests.jax_es.test_plot import make_run
@@ -60,7 +60,7 @@ def paths(tmp_path):
 
 
 def test_scores_are_between_the_initial_network_and_the_best(paths):
-    panels = plot.group(paths)
+    panels = curves.group(paths)
     scale = aggregate.scales(panels)
     assert scale == {"Hopper-v5": (0, 10), "Ant-v5": (100, 1100)}
     for kind, expected in (("mlp", 0.5), ("lstm", 1.0)):
@@ -96,7 +96,7 @@ def test_the_program_draws_and_prints_it(paths, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_compared_is_one_line(paths, keep, references, words):
-    panels = plot.group(paths[keep])
+    panels = curves.group(paths[keep])
     with pytest.raises(ConfigError, match=words) as error:
         aggregate.check_comparable(panels)
         aggregate.scales(panels, references)

@@ -58,7 +58,7 @@ def runs(tmp_path):
 
 
 def test_runs_are_grouped_by_task_and_policy(runs):
-    panels = plot.group(runs)
+    panels = curves.group(runs)
     counts = {task: {k: len(v) for k, v in p.items()} for task, p in panels.items()}
     assert counts == {
         "Hopper-v5": {"mlp": 2, "decision-transformer": 1},
@@ -67,7 +67,7 @@ def test_runs_are_grouped_by_task_and_policy(runs):
 
 
 def test_the_table_holds_medians_and_ranges(runs):
-    rows = plot.table(plot.group(runs)).splitlines()[2:]
+    rows = plot.table(curves.group(runs)).splitlines()[2:]
     assert rows[1].split(" | ")[1:] == [
         *("mlp", "2", "2 (0 to 4)", "20 (10 to 30)", "20 (10 to 30)"),
         *("0.00 M", "2.0 |"),
@@ -106,7 +106,7 @@ def test_runs_that_differ_otherwise_are_no_seeds_of_one_line(tmp_path):
         make_run(tmp_path / "b", MLPConfig(), [0.0], seed=1),
         make_run(tmp_path / "c", MLPConfig(), [0.0], es=half),
     ]
-    (lines,) = plot.group(paths).values()
+    (lines,) = curves.group(paths).values()
     assert {kind: len(runs) for kind, runs in lines.items()} == {
         "mlp, num pairs 20000, sigma 0.02": 2,
         "mlp, num pairs 10, sigma 0.5": 1,
@@ -120,10 +120,10 @@ def test_a_seed_counts_once(tmp_path, monkeypatch):
     make_run(experiment / "seed-1", MLPConfig(), [0.0], seed=1)
     make_run(experiment / "seed-2", MLPConfig(), [], seed=2)  # has just begun
     for paths in ([experiment], [experiment, one, "many/seed-0"]):
-        assert len(plot.group(paths)["Hopper-v5"]["mlp"]) == 2
+        assert len(curves.group(paths)["Hopper-v5"]["mlp"]) == 2
     again = make_run(tmp_path / "again", MLPConfig(), [5.0])
     with pytest.raises(ConfigError, match="are the same seed"):
-        plot.group([experiment, again])
+        curves.group([experiment, again])
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -135,7 +135,7 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     assert "| Hopper-v5 | mlp | 2 |" in capsys.readouterr().out
     head = output.read_bytes()[:200]
     assert (b"PNG" in head) if ending == "png" else (b"<?xml" in head)
-    figure = plot.draw(plot.group(runs), x, "evaluation")
+    figure = plot.draw(curves.group(runs), x, "evaluation")
     assert [a.get_title() for a in figure.axes] == ["Hopper-v5", "Hopper-v5, 50 steps"]
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels == ["decision-transformer (1 seed)", "mlp (2 seeds)"]
@@ -179,7 +179,7 @@ def timed(tmp_path):
                 shifted = {k: v + 2 * seed for k, v in spread.items()}
                 writer.write(record(generation, 9, 1.0, **times, **shifted))
         paths.append(path)
-    return plot.group(paths)
+    return curves.group(paths)
 
 
 def test_time_goes_where_it_went(timed):
@@ -270,7 +270,7 @@ def test_lines_are_told_apart_without_colour(tmp_path):
             [ESConfig(), *(ESConfig(perturbation="low-rank", rank=r) for r in (1, 2))]
         )
     ]
-    lines = plot.draw(plot.group(paths), "generations", "evaluation").axes[0].lines
+    lines = plot.draw(curves.group(paths), "generations", "evaluation").axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
     assert len({line.get_marker() for line in lines}) == 3
     # The style's colours, wherever the figure is drawn: notebooks know no style.
@@ -286,7 +286,7 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
     written = {path.name for path in (experiment / "plots").iterdir()}
     assert written == {f"{name}.{end}" for name in names for end in ("png", "svg")}
     assert {Path(line).name for line in capsys.readouterr().err.split()} == written
-    panels = plot.group([experiment])
+    panels = curves.group([experiment])
     labels = [a.get_xlabel() for a in figures.learning(panels, tuple(curves.AXES)).axes]
     assert labels == ["environment steps", "generation", "wall-clock time (s)"]
 

@@ -1,0 +1,64 @@
+"""How runs are trained: OpenAI-ES, and what gradients do beside it."""
+
+from typing import Any, NamedTuple
+
+from jax_es.experiment import TrainConfig, flat
+
+READ_BY_GRADIENTS = ("env", "policy", "evaluation", "rollout", "seed")
+"""Parts of the configuration that a method other than OpenAI-ES reads."""
+
+TITLES = {"openai-es": "OpenAI-ES", "sac": "SAC", "td3": "TD3", "cloning": "cloning"}
+"""What methods are called."""
+
+TEACHER = "jax_es.teacher"
+
+PROGRAMS = {
+    "openai-es": "jax_es.train",
+    "sac": TEACHER,
+    "td3": TEACHER,
+    "cloning": "jax_es.pretrain",
+}
+"""What trains by each method."""
+
+
+class Method(NamedTuple):
+    """How a run was trained.
+
+    Attributes:
+        name: ``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``.
+        settings: what it needs besides the configuration, as JSON values by the names
+            of its program's options, with underscores (``learning_rate`` is
+            ``--learning-rate``); of OpenAI-ES nothing, since the configuration is its
+            own. Other methods read :data:`READ_BY_GRADIENTS` of the configuration, and
+            leave the rest of it alone.
+    """
+
+    name: str
+    settings: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return TITLES.get(self.name, self.name)
+
+    @property
+    def program(self) -> str:
+        """The module that trains by it."""
+        return PROGRAMS.get(self.name, self.name)
+
+    @property
+    def is_evolution(self) -> bool:
+        """Whether it has generations and a population."""
+        return self.name == OPENAI_ES.name
+
+    def reads(self, field: str) -> bool:
+        """Returns whether a field of the configuration, by dotted name, matters."""
+        return self.is_evolution or field.split(".")[0] in READ_BY_GRADIENTS
+
+    def values(self, config: TrainConfig) -> dict[str, object]:
+        """Returns what decides a run, by name: fields, and its own settings."""
+        fields = {name: v for name, v in flat(config).items() if self.reads(name)}
+        return {"method": self.name, **fields, **self.settings}
+
+
+OPENAI_ES = Method("openai-es", {})
