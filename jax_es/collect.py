@@ -103,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    command = shlex.join(["python", "-m", "jax_es.collect", *argv])
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             arguments = parse_options(Arguments, argv, prog="python -m jax_es.collect")
@@ -115,11 +116,12 @@ def _main(argv: list[str]) -> int:
             stack.enter_context(lock(path))
             writer = stack.enter_context(contextlib.closing(DatasetWriter(path)))
             if stored is None:
-                collector.new_dataset(writer, arguments.dataset, run.method().name)
+                collector.new_dataset(
+                    writer, arguments.dataset, run.method().name, command
+                )
             _warn_of_changed_versions(path)
-        command = shlex.join(["python", "-m", "jax_es.collect", *argv])
         try:
-            collector.collect(writer, arguments.episodes, command, signals.check, _say)
+            collector.collect(writer, arguments.episodes, signals.check, _say)
         except Stopped as stop:
             return _report_stop(stop, path, command)
         except OSError as error:
@@ -215,7 +217,7 @@ def _say(progress: Progress) -> None:
     speed = progress.env_steps / max(progress.seconds, 1e-9)
     sys.stderr.write(
         f"episodes {progress.num_written:6d}/{progress.num_episodes}  "
-        f"steps/s {speed:7.0f}\n"
+        f"return {progress.mean_return:9.1f}  steps/s {speed:7.0f}\n"
     )
 
 

@@ -20,12 +20,12 @@ import numpy as np
 from jax_es.config import ConfigError, require
 from jax_es.dataset import OUR_METADATA, read_metadata
 from jax_es.dataset_writer import DatasetWriter
-from jax_es.experiment import TrainConfig, asking_for, make_noise, make_single_env
+from jax_es.experiment import TrainConfig, asking_for, env_spec, make_noise
 from jax_es.generation import build
 from jax_es.loading import TrainedMean, check_fits
 from jax_es.openai_es import Population
 from jax_es.recording import Recording, RecordingEnv, check_noise
-from jax_es.rollout import Rollout
+from jax_es.rollout import Rollout, RolloutProgress
 from jax_es.run_directory import git_commit, versions
 from jax_es.task_queue import IDLE, Tasks
 
@@ -66,12 +66,14 @@ class Progress(NamedTuple):
     Attributes:
         num_written: episodes in the dataset.
         num_episodes: how many there shall be.
+        mean_return: of those in the dataset; NaN of none.
         env_steps: environment steps of this process.
         seconds: that they took.
     """
 
     num_written: int
     num_episodes: int
+    mean_return: float
     env_steps: int
     seconds: float
 
@@ -133,28 +135,44 @@ class Collector:
         """Releases the environments."""
         self._parts.close()
 
-    def new_dataset(self, writer: DatasetWriter, dataset_id: str, method: str) -> None:
-        """Makes the dataset, without episodes."""
+    def new_dataset(
+        self, writer: DatasetWriter, dataset_id: str, method: str, command: str
+    ) -> None:
+        """Makes the dataset, without episodes.
+
+        Args:
+            writer: of its folder.
+            dataset_id: Minari's name of it.
+            method: how the policy was trained.
+            command: recorded.
+
+        Raises:
+            ConfigError: if it is there already, or nothing can be written.
+        """
         config = self._trained.config
-        env = make_single_env(config.env)
-        try:
-            writer.create(
-                dataset_id,
-                self._parts.env.single_observation_space,
-                self._parts.env.single_action_space,
-                env.spec,
-                algorithm_name=method,
-                description=f"Episodes in {config.env.id}, recorded by jax-es.",
-                **{OUR_METADATA: {"recipe": dataclasses.asdict(self.recipe)}},
-            )
-        finally:
-            env.close()
+        env = self._parts.env
+        collection = {
+            "recipe": dataclasses.asdict(self.recipe),
+            "command": command,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "first_seed": first_seed(self.recipe.seed),
+            **_scores([], [], []),
+        }
+        writer.create(
+            dataset_id,
+            env.single_observation_space,
+            env.single_action_space,
+            env_spec(config.env),
+            algorithm_name=method,
+            description=f"Episodes in {config.env.id}, recorded by jax-es.",
+            **{OUR_METADATA: collection},
+        )
 
     def collect(
         self,
         writer: DatasetWriter,
         num_episodes: int,
-        command: str,
         on_step: Callable[[], None] = lambda: None,
         on_written: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
@@ -163,23 +181,23 @@ class Collector:
         Args:
             writer: of the dataset, which may have episodes of the recipe.
             num_episodes: how many there shall be, failed ones included.
-            command: recorded.
             on_step: called once a step. What it raises ends the collection after all
                 that can be kept is written.
             on_written: called after each writing.
         """
-        log = _Log(writer, self.recipe, num_episodes, command, on_written)
+        log = _Log(writer, num_episodes, on_written)
         block = EPISODES_PER_SLOT * self.recipe.num_slots
         rollout = self._rollout(log.add)
 
-        def step(_: object) -> None:
+        def step(_: RolloutProgress) -> None:
+            log.start_clock()
             try:
                 on_step()
             except BaseException:
                 log.write()
                 raise
             if log.num_ready >= self.recipe.num_slots:
-                log.write()
+                log.write()  # now and then, to keep as much as possible
 
         population = Population(
             mean=jax.tree.map(jnp.asarray, self._mean),
@@ -214,9 +232,11 @@ def _for_collecting(config: TrainConfig, recipe: Recipe) -> TrainConfig:
     rollout = dataclasses.replace(
         config.rollout, num_slots=recipe.num_slots, num_devices=recipe.num_devices
     )
+    # There are no more slots than episodes of a generation.
+    evaluation = dataclasses.replace(config.evaluation, num_episodes=recipe.num_slots)
     # Nobody is perturbed; of the two families this one shares θ between the slots.
     es = dataclasses.replace(config.es, perturbation="low-rank", rank=1)
-    return dataclasses.replace(config, rollout=rollout, es=es)
+    return dataclasses.replace(config, rollout=rollout, evaluation=evaluation, es=es)
 
 
 class _Log:
@@ -225,32 +245,34 @@ class _Log:
     def __init__(
         self,
         writer: DatasetWriter,
-        recipe: Recipe,
         num_episodes: int,
-        command: str,
         on_written: Callable[[Progress], None],
     ) -> None:
-        self._writer, self._recipe = writer, recipe
-        self._num_episodes, self._command = num_episodes, command
+        self._writer, self._num_episodes = writer, num_episodes
         self._on_written = on_written
+        self._collection = read_metadata(writer.path)[OUR_METADATA]
+        self._failed: list[int] = self._collection["failed_seeds"]
         self._returns, self._lengths = (list(part) for part in writer.summaries())
-        stored = read_metadata(writer.path)[OUR_METADATA]
-        self._failed: list[int] = stored.get("failed_seeds", [])
-        self._first_seed = first_seed(recipe.seed)
-        self.position = len(self._returns) + len(self._failed)
+        self.position = self._written = len(self._returns) + len(self._failed)
         self._waiting: dict[int, Recording] = {}
         self._ready: list[Recording] = []
-        self._env_steps, self._started = 0, time.perf_counter()
+        self._env_steps = 0
+        self._started: float | None = None
 
     @property
     def num_ready(self) -> int:
         """Episodes that can be written."""
         return len(self._ready)
 
+    def start_clock(self) -> None:
+        """Counts time from the first step on, when programs are compiled."""
+        if self._started is None:
+            self._started = time.perf_counter()
+
     def add(self, episode: Recording) -> None:
         """Takes an episode that ended."""
         self._env_steps += len(episode.rewards)
-        index = episode.seed - self._first_seed
+        index = episode.seed - self._collection["first_seed"]
         # A block that was written in part is played from its beginning.
         if index >= self.position:
             self._waiting[index] = episode
@@ -264,29 +286,33 @@ class _Log:
 
     def write(self) -> None:
         """Writes the episodes that are in their order."""
+        if self.position == self._written:
+            return
         self._returns += [float(each.rewards.sum()) for each in self._ready]
         self._lengths += [len(each.rewards) for each in self._ready]
-        self._writer.append(self._ready, self._metadata())
-        self._ready = []
-        seconds = time.perf_counter() - self._started
+        scores = _scores(self._returns, self._lengths, self._failed)
+        self._writer.append(self._ready, {**self._collection, **scores})
+        self._written, self._ready = self.position, []
+        started = self._started or time.perf_counter()
         self._on_written(
-            Progress(len(self._returns), self._num_episodes, self._env_steps, seconds)
+            Progress(
+                len(self._returns),
+                self._num_episodes,
+                float(np.mean(self._returns)) if self._returns else np.nan,
+                self._env_steps,
+                time.perf_counter() - started,
+            )
         )
 
-    def _metadata(self) -> dict[str, Any]:
-        return {
-            "recipe": dataclasses.asdict(self._recipe),
-            "first_seed": self._first_seed,
-            "failed_seeds": self._failed,
-            "num_episodes": self._num_episodes,
-            "scores": {
-                "returns": summary(self._returns),
-                "lengths": summary(self._lengths),
-            },
-            "command": self._command,
-            "versions": versions(),
-            "git_commit": git_commit(),
-        }
+
+def _scores(
+    returns: list[float], lengths: list[int], failed: list[int]
+) -> dict[str, Any]:
+    """Returns what the metadata say of the episodes, and the seeds left out."""
+    return {
+        "scores": {"returns": summary(returns), "lengths": summary(lengths)},
+        "failed_seeds": failed,
+    }
 
 
 def summary(values: list[Any]) -> dict[str, float]:
