@@ -41,7 +41,9 @@ class DatasetWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._live, self._draft = path / DATA_FOLDER, path / DRAFT_FOLDER
+        # Minari measures the files of a relative path where they are not.
+        here = path.absolute()
+        self._live, self._draft = here / DATA_FOLDER, here / DRAFT_FOLDER
         self._began = False
 
     def exists(self) -> bool:
