@@ -120,7 +120,7 @@ class Cloner:
         config: the settings.
         devices: where to compute; each takes its share of every batch.
         statistics: through which the policy sees observations, if any.
-        seed: of the dropout.
+        key: of the dropout.
     """
 
     def __init__(
@@ -129,17 +129,14 @@ class Cloner:
         config: CloningConfig,
         devices: Devices,
         statistics: ObservationStatistics | None,
-        seed: int,
+        key: jax.Array,
     ) -> None:
         self._policy = policy
         self._config = config
         self._devices = devices
-        self._normalizer = (
-            (0.0, 1.0) if statistics is None else mean_and_std(statistics)
-        )
+        self._statistics = statistics
         self._optimizer = make_optimizer(config)
-        # The implementation is pinned, so that a run repeats anywhere.
-        self._key = jax.random.key(seed, impl="threefry2x32")
+        self._key = key
         self._descend = devices.map_together(
             self._descend_on_device, (None, 0, 0, None)
         )
@@ -189,7 +186,7 @@ class Cloner:
         sums = [
             self._measure(mean, self._spread(recording, batch)) for batch in batches
         ]
-        loss, count = np.sum(np.float64(sums), axis=0)
+        loss, count = np.asarray(sums, np.float64).sum(axis=0)
         return float(loss / count)
 
     def _spread(self, recording: Recording, starts: np.ndarray) -> Windows:
@@ -258,7 +255,7 @@ class Cloner:
             losses = self._policy.imitation_loss(
                 {"params": mean},
                 window.returns_to_go,
-                normalized(window.observations, *self._normalizer),
+                self._seen(window.observations),
                 window.actions,
                 window.timesteps,
                 self._config.dropout,
@@ -267,3 +264,14 @@ class Cloner:
             return jnp.sum(jnp.where(window.is_real, losses, 0.0))
 
         return jax.vmap(of_one)(windows, keys).sum()
+
+    def _seen(self, observations: jax.Array) -> jax.Array:
+        """Returns observations ``[T, …]`` as policies see them."""
+        if self._statistics is None:
+            return normalized(observations, 0.0, 1.0)
+        shape = observations.shape
+        mean, std = (
+            jnp.broadcast_to(part.reshape(shape[1:]), shape)
+            for part in mean_and_std(self._statistics)
+        )
+        return normalized(observations, mean, std)
