@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 
 from jax_es.config import require
 from jax_es.devices import Devices
@@ -102,8 +103,8 @@ def make_optimizer(config: CloningConfig) -> optax.GradientTransformation:
     Step t (from 1) has the learning rate lr · min(t / warmup_steps, 1).
     """
 
-    def learning_rate(count: jax.Array) -> jax.Array:
-        warmth = (count + 1) / max(config.warmup_steps, 1)
+    def learning_rate(count: ArrayLike) -> jax.Array:
+        warmth = (jnp.asarray(count) + 1) / max(config.warmup_steps, 1)
         return config.learning_rate * jnp.minimum(warmth, 1.0)
 
     return optax.chain(

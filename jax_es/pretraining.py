@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_es.cloning import Cloner, CloningConfig, CloningState
@@ -30,7 +31,6 @@ from jax_es.epochs import (
 )
 from jax_es.experiment import (
     TrainConfig,
-    asking_for,
     policy_kind,
     with_num_devices,
 )
@@ -204,6 +204,7 @@ def begin(
         f"finished, got {pretraining.config.epochs}.",
     )
     read_epochs(run.path)
+    run.resume(config)
     run.update(method=method)
     return state
 
@@ -358,7 +359,7 @@ def _restored(pretraining: Pretraining, run: RunDirectory) -> CloningState:
     )
     if saved is None:
         return pretraining.initial
-    step = np.int32(saved["es"]["generation"])
+    step = jnp.int32(saved["es"]["generation"])
     return CloningState(saved["es"]["mean"], saved["optimizer_state"], step)
 
 
