@@ -13,6 +13,7 @@ are those of ``gymnasium.wrappers.AtariPreprocessing`` and ``FrameStackObservati
 with zero padding, to the bit.
 """
 
+import copy
 import dataclasses
 import difflib
 import re
@@ -266,9 +267,9 @@ def make_single_atari_env(
     env_id, chosen = env_id_of(game), AtariOptions(**options)
     from gymnasium.wrappers import (
         AtariPreprocessing,
+        ClipReward,
         FrameStackObservation,
         TimeLimit,
-        TransformReward,
     )
 
     env = gymnasium.make(
@@ -293,11 +294,28 @@ def make_single_atari_env(
         ) from error
     env = FrameStackObservation(env, OBSERVATION_SHAPE[0], padding_type="zero")
     if chosen.reward_clipping:
-        env = TransformReward(env, lambda reward: float(np.sign(float(reward))))
+        env = ClipReward(env, -1.0, 1.0)  # scores are whole numbers
     env = TimeLimit(env, chosen.limit)
     # What is seen after each step, in the time that it takes on the console.
     env.metadata = {**env.metadata, "render_fps": EMULATOR_FPS // FRAME_SKIP}
     return env
+
+
+def single_atari_spec(game: str, **options: Any) -> Any:
+    """Returns the description from which ``gymnasium.make`` makes the same game.
+
+    Args:
+        game: as of :func:`make_single_atari_env`.
+        **options: fields of :class:`AtariOptions`.
+    """
+    env = make_single_atari_env(game, **options)
+    spec: Any = copy.deepcopy(env.spec)
+    env.close()
+    # There the limit counts frames, since it comes before they are skipped, and those
+    # in which nothing is done at the beginning.
+    chosen = AtariOptions(**options)
+    spec.max_episode_steps = FRAME_SKIP * chosen.limit + chosen.noop_max
+    return spec
 
 
 def is_atari(env_id: str) -> bool:

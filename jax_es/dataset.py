@@ -223,6 +223,10 @@ def _open(path: Path) -> Any:
     minari = import_minari()
     try:
         return minari.MinariDataset(path / DATA_FOLDER)
+    except ImportError as error:
+        raise ConfigError(
+            f"dataset {path} needs a package that is not installed: {_line(error)}"
+        ) from error
     except Exception as error:  # it may have to build the environment
         raise _damaged(path, error) from error
 
@@ -234,7 +238,7 @@ def _check_environment(path: Path, stored: Any, env: EnvConfig) -> None:
     require(
         recorded in (None, wanted),
         f"dataset {path} was recorded in {recorded}, and the run's environment is "
-        f"{wanted}; choose another dataset or --env.id {recorded}.",
+        f"{wanted}; choose another dataset or environment.",
     )
 
 
@@ -244,14 +248,18 @@ def _check_spaces(path: Path, stored: Any, expected: tuple[Any, Any]) -> None:
     verbs = "observes", "acts in"
     for verb, there, here in zip(verbs, recorded, expected, strict=True):
         require(
-            _alike(there, here),
-            f"dataset {path} {verb} {there}, and the run's environment {verb} {here}; "
-            "choose a dataset with the environment's own spaces, or --env.id.",
+            _alike(there, here, with_bounds=verb == "acts in"),
+            f"dataset {path} {verb} {_line(there)}, and the run's environment {verb} "
+            f"{_line(here)}; choose a dataset with the environment's own spaces.",
         )
 
 
-def _alike(there: Any, here: Any) -> bool:
-    """Returns whether two spaces have the same values, but for rounding."""
+def _alike(there: Any, here: Any, with_bounds: bool) -> bool:
+    """Returns whether two spaces have the same values, but for rounding.
+
+    Bounds of observations are what an environment promises, and change with its
+    versions; those of actions are their unit.
+    """
     if type(there) is not type(here):
         return False
     if hasattr(here, "n"):
@@ -259,10 +267,12 @@ def _alike(there: Any, here: Any) -> bool:
     return (
         there.shape == here.shape
         and (there.dtype == np.uint8) == (here.dtype == np.uint8)
-        and bool(
-            np.allclose(there.low, here.low) and np.allclose(there.high, here.high)
-        )
+        and (not with_bounds or _have_same_bounds(there, here))
     )
+
+
+def _have_same_bounds(there: Any, here: Any) -> bool:
+    return np.allclose(there.low, here.low) and np.allclose(there.high, here.high)
 
 
 def _allocate(
@@ -280,8 +290,11 @@ def _allocate(
 
 
 def _damaged(path: Path, error: object) -> ConfigError:
-    text = " ".join(str(error).split()) or type(error).__name__
     return ConfigError(
-        f"dataset {path} cannot be read ({text}); restore it from a copy or collect it "
-        "anew."
+        f"dataset {path} cannot be read ({_line(error) or type(error).__name__}); "
+        "restore it from a copy or collect it anew."
     )
+
+
+def _line(thing: object) -> str:
+    return " ".join(str(thing).split())

@@ -14,7 +14,12 @@ import jax
 import numpy as np
 
 import models
-from envs.atari_env import env_id_of, is_atari, make_single_atari_env
+from envs.atari_env import (
+    env_id_of,
+    is_atari,
+    make_single_atari_env,
+    single_atari_spec,
+)
 from envs.make import make as make_vector_env
 from jax_es.config import (
     ConfigError,
@@ -131,6 +136,19 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
         except ValueError as error:
             raise ConfigError(str(error)) from error
     return gymnasium.make(config.id, render_mode=render_mode, **config.options)
+
+
+def env_spec(config: EnvConfig) -> Any:
+    """Returns Gymnasium's description of the task, from which ``make`` makes it.
+
+    Raises:
+        ValueError: if what a game needs is not installed.
+    """
+    if is_atari(config.id):
+        return single_atari_spec(config.id, **config.options)
+    env = make_single_env(config)
+    env.close()
+    return env.spec
 
 
 def with_game(config: TrainConfig) -> TrainConfig:
