@@ -129,6 +129,29 @@ class Devices:
             devices=self.devices,
         )
 
+    def map_together(
+        self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
+    ) -> Callable[..., PyTree]:
+        """Maps a function whose result is the same on all devices, and shared.
+
+        Args:
+            function: takes, before the arguments, ``total``, which sums a pytree over
+                the devices; what it returns must depend on arguments ``[D, …]`` through
+                such sums alone.
+            in_axes: as of :meth:`map`.
+        """
+
+        def total(tree: PyTree) -> PyTree:
+            return jax.lax.psum(tree, "device")
+
+        return jax.pmap(
+            lambda *args: function(total, *args),
+            axis_name="device",
+            in_axes=in_axes,
+            out_axes=None,
+            devices=self.devices,
+        )
+
     def put(self, tree: PyTree) -> PyTree:
         """Places arrays ``[D, …]``, one slice a device."""
         for leaf in jax.tree.leaves(tree):

@@ -149,7 +149,7 @@ class GradientRun:
         returns = score(result.returns)
         if returns > self.best:
             self.best = returns
-            self._checkpoints.save_best(step, self._state(mean, statistics, step))
+            self._checkpoints.save_best(step, self._state(mean, statistics, step, {}))
         record = evaluation_record(
             self.num_evaluations,
             total_env_steps,
@@ -177,7 +177,7 @@ class GradientRun:
             step: of the training, larger than that of earlier checkpoints.
             **more: what else a resume needs.
         """
-        self._checkpoints.save(step, self._state(mean, statistics, step, **more))
+        self._checkpoints.save(step, self._state(mean, statistics, step, more))
 
     def seconds(self) -> float:
         """Returns the wall-clock since the run began, pauses left out."""
@@ -188,18 +188,55 @@ class GradientRun:
         mean: PyTree,
         statistics: ObservationStatistics | None,
         step: int,
-        **more: PyTree,
+        more: dict[str, PyTree],
     ) -> dict[str, PyTree]:
-        """Lays θ out as a training state of OpenAI-ES does (``checkpoint.py``)."""
-        state: dict[str, PyTree] = {
-            "es": {"mean": mean, "generation": np.int32(step)},
-            "num_evaluations": self.num_evaluations,
-            "best_evaluation_return": self.best,
-            **more,
-        }
-        if statistics is not None:
-            state["observation_statistics"] = statistics._asdict()
-        return state
+        """Lays a checkpoint out."""
+        done = self.num_evaluations, self.best
+        return _checkpoint(mean, statistics, step, more, *done)
+
+
+def restore_latest(
+    run: RunDirectory,
+    mean: PyTree,
+    statistics: ObservationStatistics | None,
+    **more: PyTree,
+) -> dict[str, PyTree] | None:
+    """Restores what :meth:`GradientRun.save` saved last; None if there is nothing.
+
+    Args:
+        run: the run's folder.
+        mean: θ, of whose structure, shapes and kinds of arrays the restored one is.
+        statistics: likewise.
+        **more: likewise, under the names they were saved with.
+
+    Raises:
+        CheckpointError: if no checkpoint can be read, or it does not fit.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    if not checkpoints.steps():
+        return None
+    template = _checkpoint(mean, statistics, 0, more, 0, 0.0)
+    return checkpoints.restore_latest(template).state
+
+
+def _checkpoint(
+    mean: PyTree,
+    statistics: ObservationStatistics | None,
+    step: int,
+    more: dict[str, PyTree],
+    num_evaluations: int,
+    best: float,
+) -> dict[str, PyTree]:
+    """Lays θ out as a training state of OpenAI-ES does (``checkpoint.py``)."""
+    state: dict[str, PyTree] = {
+        "es": {"mean": mean, "generation": np.int32(step)},
+        "num_evaluations": num_evaluations,
+        "best_evaluation_return": best,
+        **more,
+    }
+    if statistics is not None:
+        state["observation_statistics"] = statistics._asdict()
+    return state
 
 
 def check_method(run: RunDirectory, method: Method) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,6 +31,22 @@ _REDRAW_SECONDS = 0.25
 
 _RECENT_GENERATIONS = 10
 """How many generations the time left is estimated from: their lengths drift."""
+
+
+class Layout(NamedTuple):
+    """What a kind of training calls its parts, and what it shows of them.
+
+    Attributes:
+        unit: what a run counts.
+        part: what is counted within one of them.
+        fields: a finished unit's record → names and values of its plain line.
+        details: the last record, None before the first, → two lines below the bar.
+    """
+
+    unit: str
+    part: str
+    fields: Callable[[Any], list[str]]
+    details: Callable[[Any], tuple[str, str]]
 
 
 class Progress:
@@ -53,6 +69,7 @@ class Progress:
         *,
         max_env_steps: int | None = None,
         label: str = "",
+        layout: Layout | None = None,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,17 +82,21 @@ class Progress:
             max_env_steps: environment steps that end the run earlier.
             label: names and values that stand before the generation, for instance
                 ``"seed 3"``.
+            layout: of a training that is not by generations; its "generations" and
+                "tasks" are then the layout's units and parts, and records have a
+                ``generation``, too.
             console: a rich console to draw the live bar on, instead of ``stream``.
             clock: seconds from any origin; the time left is computed from it.
         """
         self._num_generations = num_generations
         self._max_env_steps = max_env_steps
         self._label = f"{label}  " if label else ""
+        self._layout = layout or GENERATIONS
         self._stream = stream or sys.stderr
         self._clock = clock
         self._generation = first_generation
         self._tasks = (0, 0)
-        self._record: GenerationRecord | None = None
+        self._record: Any = None
         self._durations: deque[float] = deque(maxlen=_RECENT_GENERATIONS)
         self._started = self._drawn = clock()
         self._is_notebook = _is_notebook(self._stream)
@@ -127,7 +148,7 @@ class Progress:
         if self._live is not None and self._clock() - self._drawn >= _REDRAW_SECONDS:
             self._redraw()
 
-    def generation_done(self, record: GenerationRecord) -> None:
+    def generation_done(self, record: Any) -> None:
         """Shows a finished generation: redraws the bar, or prints its line."""
         self._durations.append(self._clock() - self._started)
         self._started = self._clock()
@@ -194,17 +215,12 @@ class Progress:
         steps = self._max_env_steps - self._record.total_env_steps
         return max(0, min(left, math.ceil(steps / self._record.env_steps)))
 
-    def _plain_line(self, record: GenerationRecord) -> str:
+    def _plain_line(self, record: Any) -> str:
         width = len(str(self._num_generations))
         count = f"{self._generation:{width}}/{self._num_generations}"
         fields = [
-            f"{self._label}generation  {count}",
-            f"evaluation {record.evaluation_return_mean:9.1f}",
-            f"mean {record.return_mean:9.1f}",
-            f"max {record.return_max:9.1f}",
-            f"length {record.episode_length_mean:7.1f}",
-            f"steps/s {record.env_steps_per_second:7.0f}",
-            *(f"{name} {share:>4}" for name, share in _shares(record).items()),
+            f"{self._label}{self._layout.unit}  {count}",
+            *self._layout.fields(record),
             f"left {_duration(self._time_left()):>8}",
         ]
         return "  ".join(fields)
@@ -214,7 +230,7 @@ class Progress:
             self._bar(),
             *(
                 Text(line, no_wrap=True, overflow="ellipsis")
-                for line in _details(self._record)
+                for line in self._layout.details(self._record)
             ),
         )
 
@@ -225,15 +241,28 @@ class Progress:
         row.add_column(no_wrap=True, justify="right")
         total = self._generation + self._generations_left()
         done = min(self._generation + self._fraction(), total)
-        count = f"{self._label}generation {self._generation}/{self._num_generations}"
+        layout = self._layout
+        count = f"{self._label}{layout.unit} {self._generation}/{self._num_generations}"
         if self._tasks[1]:
-            count += f"  task {self._tasks[0]}/{self._tasks[1]}"
+            count += f"  {layout.part} {self._tasks[0]}/{self._tasks[1]}"
         row.add_row(
             count,
             ProgressBar(total=max(total, 1), completed=done),
             f"{_duration(self._time_left())} left",
         )
         return row
+
+
+def _fields(record: GenerationRecord) -> list[str]:
+    """Returns a plain line's names and values."""
+    return [
+        f"evaluation {record.evaluation_return_mean:9.1f}",
+        f"mean {record.return_mean:9.1f}",
+        f"max {record.return_max:9.1f}",
+        f"length {record.episode_length_mean:7.1f}",
+        f"steps/s {record.env_steps_per_second:7.0f}",
+        *(f"{name} {share:>4}" for name, share in _shares(record).items()),
+    ]
 
 
 def _details(record: GenerationRecord | None) -> tuple[str, str]:
@@ -247,6 +276,9 @@ def _details(record: GenerationRecord | None) -> tuple[str, str]:
     )
     shares = "  ".join(f"{name} {share}" for name, share in _shares(record).items())
     return returns, f"{record.env_steps_per_second:.0f} steps/s: {shares}"
+
+
+GENERATIONS = Layout("generation", "task", _fields, _details)
 
 
 def _shares(record: GenerationRecord) -> dict[str, str]:

@@ -25,6 +25,7 @@ from jax_es.command_line import (
     input_errors,
     parse_options,
     run_program,
+    take_option,
 )
 from jax_es.config import ConfigError, require
 from jax_es.devices import (
@@ -204,7 +205,7 @@ def parse(argv: list[str]) -> Request:
     """
     rest = list(argv)
     preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = _take_option(rest, "--policy")
+    kind = take_option(rest, "--policy")
     if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
         default, preset_name = _stored(rest), "resumed"
         stored_kind = policy_kind(default.policy)
@@ -289,26 +290,11 @@ def _warn_of_changed_versions(run: RunDirectory) -> None:
         )
 
 
-def _take_option(arguments: list[str], option: str) -> str | None:
-    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent."""
-    for index, argument in enumerate(arguments):
-        if argument.startswith(f"{option}="):
-            return arguments.pop(index).split("=", 1)[1]
-        if argument == option:
-            require(
-                index + 1 < len(arguments),
-                f"{option} needs a value (--help lists all options)",
-            )
-            del arguments[index]
-            return arguments.pop(index)
-    return None
-
-
 def _stored(arguments: list[str]) -> TrainConfig:
     """Returns the configuration of the run or experiment that ``--name`` names."""
     copy = list(arguments)
-    name = _take_option(copy, "--name")
-    runs_dir = _take_option(copy, "--runs-dir") or _take_option(copy, "--runs_dir")
+    name = take_option(copy, "--name")
+    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
     runs_dir = Path(runs_dir or "runs")
     require(
         name is not None,

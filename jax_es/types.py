@@ -94,6 +94,46 @@ def needs_reference(policy: Policy) -> TypeGuard[ReferencePolicy]:
     return isinstance(policy, ReferencePolicy) and policy.reference_size > 0
 
 
+@runtime_checkable
+class ClonablePolicy(Policy, Protocol):
+    """A policy that can learn by gradients to act as in recorded episodes."""
+
+    @property
+    def window_length(self) -> int:
+        """Successive steps of an episode that it learns from at once (T)."""
+        ...
+
+    def imitation_loss(
+        self,
+        variables: Variables,
+        returns_to_go: jax.Array,
+        observations: jax.Array,
+        actions: jax.Array,
+        timesteps: jax.Array,
+        dropout: float = 0.0,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Says how far its actions are from the recorded ones, step by step.
+
+        A step's loss depends on that step and earlier ones only.
+
+        Args:
+            variables: as in :meth:`Policy.apply`.
+            returns_to_go: ``[T]``, undiscounted sums of the rewards to come, in the
+                environment's own unit.
+            observations: ``[T, …]``, already normalised.
+            actions: ``[T, A]`` or ``[T]``, recorded, in the environment's own unit.
+            timesteps: ``[T]`` int32, indices in the episode.
+            dropout: share to drop at random in training; networks that know no dropout
+                ignore it.
+            key: consumed by dropout; without it nothing is dropped.
+
+        Returns:
+            ``[T]`` losses, differentiable in ``variables``.
+        """
+        ...
+
+
 class VectorEnv(Protocol):
     """``gymnasium.vector.VectorEnv`` with autoreset disabled, plus :meth:`halt`.
 

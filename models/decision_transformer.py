@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.cloning import ClonablePolicy
 from models.context import (
     Cache,
     Window,
@@ -32,12 +33,13 @@ from models.context import (
     cache_mask,
     window_tokens,
 )
-from models.layers import Embed, LayerNorm, fan_in_dense
+from models.layers import Embed, LayerNorm, dropped_out, fan_in_dense
 from models.policy import (
     ActionSpec,
     BoxActions,
     PolicyConfig,
     check_sizes,
+    from_environment,
     require,
     select_action,
     to_environment,
@@ -119,6 +121,9 @@ class DecisionTransformer(nn.Module):
     observation_shape: Any
     """``O`` (an image's network: ``(C, H, W)``)."""
     actions: ActionSpec
+    dropout: float = 0.0
+    """Share that training drops of the tokens and, as ``Block`` says, inside blocks;
+    only where a ``"dropout"`` key is given, so never when acting."""
 
     def setup(self):
         """Names the layers."""
@@ -135,7 +140,7 @@ class DecisionTransformer(nn.Module):
             self.embed_action = from_table(self.actions.num_outputs)
         self.embed_norm = LayerNorm()
         self.blocks = [
-            Block(width, config.num_heads, config.activation)
+            Block(width, config.num_heads, config.activation, self.dropout)
             for _ in range(config.num_layers)
         ]
         self.final_norm = LayerNorm()
@@ -174,6 +179,7 @@ class DecisionTransformer(nn.Module):
         tokens = tokens.reshape(3 * num_steps, -1)  # [T, 3, d] → [3T, d]
         position = jnp.arange(3 * num_steps)
         tokens = self.place(tokens, position, timesteps[-1])
+        tokens = dropped_out(self, tokens, self.dropout)
         mask = banded_causal_mask(position, position, context_length)
         return self.decode(tokens, mask, slice(1, None, 3))
 
@@ -272,7 +278,7 @@ class DecisionTransformerCarry(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DecisionTransformerPolicy:
+class DecisionTransformerPolicy(ClonablePolicy):
     """A ``DecisionTransformer`` as a policy (the protocol of ``jax_es.types``)."""
 
     config: DecisionTransformerConfig
@@ -333,6 +339,38 @@ class DecisionTransformerPolicy:
             context, action = self._act_windowed(network, carry.context, *now)
         carry = carry._replace(context=context, timestep=carry.timestep + 1)
         return carry, to_environment(config, self.actions, action)
+
+    @property
+    def window_length(self) -> int:
+        """Steps of the windows it is trained on: all that an action depends on.
+
+        In a cache each layer has read ``K`` steps further back; of windows that long
+        the last steps see what they would see when acting.
+        """
+        config = self.config
+        cached = config.attention == "cache"
+        return config.context_length * (config.num_layers + 1 if cached else 1)
+
+    def predict(
+        self,
+        variables: Mapping[str, Any],
+        returns_to_go: jax.Array,
+        observations: jax.Array,
+        actions: jax.Array,
+        timesteps: jax.Array,
+        dropout: float = 0.0,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Predicts all actions of a window at once, by the parallel form."""
+        network: Any = self.network.clone(dropout=dropout)
+        return network.apply(
+            variables,
+            returns_to_go * self.config.reward_scale,
+            observations,
+            from_environment(self.config, self.actions, actions),
+            timesteps,
+            rngs=None if key is None else {"dropout": key},
+        )
 
     def _act_windowed(
         self,

@@ -7,14 +7,17 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from models.policy import ActionSpec, PolicyConfig, select_action, to_environment
+from models.cloning import ClonablePolicy
+from models.policy import select_action, to_environment
 
 
-class FeedForwardPolicy(abc.ABC):
+class FeedForwardPolicy(ClonablePolicy):
     """A policy of ``jax_es.types`` whose network maps an observation to outputs."""
 
-    config: PolicyConfig
-    actions: ActionSpec
+    @property
+    def window_length(self) -> int:
+        """1: nothing but the step itself decides its action."""
+        return 1
 
     @property
     @abc.abstractmethod
@@ -39,3 +42,18 @@ class FeedForwardPolicy(abc.ABC):
         network: Any = self.network.bind(variables)
         action = select_action(self.config, self.actions, network(observation), key)
         return carry, to_environment(self.config, self.actions, action)
+
+    def predict(
+        self,
+        variables: Mapping[str, Any],
+        returns_to_go: jax.Array,
+        observations: jax.Array,
+        actions: jax.Array,
+        timesteps: jax.Array,
+        dropout: float = 0.0,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Predicts all actions of a window at once, each from its observation."""
+        del returns_to_go, actions, timesteps, dropout, key
+        network: Any = self.network.bind(variables)
+        return jax.vmap(network)(observations)

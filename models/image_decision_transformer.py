@@ -123,7 +123,7 @@ class ImageDecisionTransformer(DecisionTransformer):
         self.encode_state = ImageEncoder(self.observation_shape, width)
         self.embed_action = from_table(self.actions.num_outputs, embedding_init=_normal)
         self.blocks = [
-            Block(width, config.num_heads, config.activation)
+            Block(width, config.num_heads, config.activation, self.dropout)
             for _ in range(config.num_layers)
         ]
         self.final_norm = LayerNorm()

@@ -146,6 +146,30 @@ def select_action(
     return jnp.argmax(outputs).astype(jnp.int32)
 
 
+def from_environment(
+    config: PolicyConfig, actions: ActionSpec, action: jax.Array
+) -> jax.Array:
+    """Translates an action of the environment's unit into the network's own.
+
+    Args:
+        config: says whether real-valued actions are scaled.
+        actions: the action space.
+        action: ``[..., A]``, or ``[...]`` integers, whoever chose it.
+
+    Returns:
+        What :func:`to_environment` makes that action of; an action that the network
+        cannot choose, since it is out of [-1, 1], becomes the nearest that it can.
+    """
+    if isinstance(actions, DiscreteActions):
+        return action - actions.start
+    if config.action_scale == "bounds":
+        low, high = jnp.asarray(actions.low), jnp.asarray(actions.high)
+        shape = action.shape
+        low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        action = 2.0 * (action - low) / (high - low) - 1.0
+    return jnp.clip(action, -1.0, 1.0)
+
+
 def to_environment(
     config: PolicyConfig, actions: ActionSpec, action: jax.Array
 ) -> jax.Array:

@@ -5,12 +5,13 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers import Dense, LayerNorm
+from models.layers import Dense, LayerNorm, dropped_out
 
 ACTIVATIONS = {"relu": nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)}
 
@@ -25,6 +26,9 @@ class Block(nn.Module):
     width: int
     num_heads: int
     activation: str
+    dropout: float = 0.0
+    """Share of attention weights, and of what each part adds to a token, that training
+    drops; only where a ``"dropout"`` key is given."""
 
     def setup(self):
         """Names the layers; N(0, 0.02) kernels and zero biases, as in GPT-2."""
@@ -69,10 +73,13 @@ class Block(nn.Module):
             ``[Q, d]``.
         """
         queries = self._split_heads(self.query(self.attention_norm(tokens)))
-        attended = attend(queries, keys, values, mask)  # [Q, H, d/H]
-        tokens += self.projection(attended.reshape(tokens.shape))
+        attended = attend(queries, keys, values, mask, self._drop)  # [Q, H, d/H]
+        tokens += self._drop(self.projection(attended.reshape(tokens.shape)))
         hidden = ACTIVATIONS[self.activation](self.expand(self.mlp_norm(tokens)))
-        return tokens + self.contract(hidden)
+        return tokens + self._drop(self.contract(hidden))
+
+    def _drop(self, x: jax.Array) -> jax.Array:
+        return dropped_out(self, x, self.dropout)
 
     def _split_heads(self, x: jax.Array) -> jax.Array:
         """Reshapes ``[L, d]`` → ``[L, H, d/H]``."""
@@ -80,7 +87,11 @@ class Block(nn.Module):
 
 
 def attend(
-    queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    mask: jax.Array,
+    drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
 ) -> jax.Array:
     """Scaled dot-product attention, softmax(q k/√(d/H)) v, for every head.
 
@@ -90,6 +101,7 @@ def attend(
         values: ``[H, L, d/H]``; finite even where masked, since 0 · NaN = NaN.
         mask: ``[Q, L]`` bool. A query that may attend to nothing gets finite
             nonsense instead of NaN, so that padding cannot spread.
+        drop: dropout of the attention weights ``[H, Q, L]``.
 
     Returns:
         ``[Q, H, d/H]``.
@@ -99,6 +111,6 @@ def attend(
     scores = jnp.where(mask[None], scores, jnp.finfo(scores.dtype).min)
     # The softmax is divided by its sum last, where there is least to divide.
     weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))  # [H, Q, L]
-    attended = jnp.einsum("hql,hld->hqd", weights, values)
+    attended = jnp.einsum("hql,hld->hqd", drop(weights), values)
     attended /= weights.sum(axis=-1, keepdims=True)
     return attended.transpose(1, 0, 2)

@@ -1,0 +1,319 @@
+"""Clones recorded behaviour: ``python -m jax_es.pretrain [PRESET] --dataset DATASET``.
+
+The preset says which environment and which network; options change single fields of it,
+as in ``python -m jax_es.train``. The run is one like any other: ``evaluate``, ``plot``,
+``load_policy`` and ``train --init`` take it.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax
+import tyro
+
+from jax_es.checkpoint import CheckpointError, Checkpoints
+from jax_es.cloning import CloningConfig
+from jax_es.command_line import (
+    InputError,
+    Stopped,
+    StopSignals,
+    input_errors,
+    parse_options,
+    run_program,
+    take_option,
+)
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    EvaluationConfig,
+    RolloutConfig,
+    require,
+)
+from jax_es.devices import configure_cpu_devices, use_compilation_cache
+from jax_es.epochs import CLONING_FILE
+from jax_es.experiment import (
+    POLICY_KINDS,
+    PolicyConfig,
+    TrainConfig,
+    policy_kind,
+    with_game,
+    with_num_devices,
+)
+from jax_es.metrics import METRICS_FILE, MetricsError
+from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.pretraining import (
+    METHOD,
+    Pretraining,
+    begin,
+    for_cloning,
+    make_progress,
+    prepare,
+    run_pretraining,
+)
+from jax_es.run_directory import RunDirectory, find_run, runs_in
+
+DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in a dataset.
+
+usage: python -m jax_es.pretrain [PRESET] [--policy KIND] --dataset DATASET [--options]
+
+PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's); not lstm.
+
+The options' defaults below are those of the chosen preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """The command line, after PRESET and KIND."""
+
+    env: EnvConfig
+    """The environment."""
+    policy: PolicyConfig
+    """The network and how its outputs become actions."""
+    rollout: RolloutConfig
+    """How evaluation episodes are run. With observation statistics, the network sees
+    observations normalised by those of the whole dataset."""
+    evaluation: EvaluationConfig
+    """Evaluation after every epoch, for each target return."""
+    cloning: Annotated[CloningConfig, tyro.conf.arg(name="")]
+    dataset: str | None = None
+    """Minari dataset: its id, or its folder."""
+    target_returns: tuple[float, ...] = ()
+    """Returns that evaluations ask for besides policy.target-return (which decides the
+    best checkpoint); the best return in the dataset if not given."""
+    seed: int = 0
+    """Seeds the weights, the windows, the dropout and the environments."""
+    name: str | None = None
+    """Name of the run's folder; preset, seed and time if not given."""
+    runs_dir: Path = Path("runs")
+    """Where runs are kept."""
+    resume: bool = False
+    """Continue the run --name after its last epoch, to the same numbers as if it had
+    never stopped. Without a PRESET its own settings are taken."""
+
+
+class Request(NamedTuple):
+    """What the user asked for.
+
+    Attributes:
+        arguments: the options.
+        config: of the run.
+        preset: where it comes from.
+        run: the run's folder.
+    """
+
+    arguments: Arguments
+    config: TrainConfig
+    preset: str
+    run: RunDirectory
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with StopSignals() as signals:
+        with input_errors():
+            request = parse(argv)
+            configure_cpu_devices(request.config.rollout.num_devices)
+            use_compilation_cache()
+            # The run remembers it: another number of devices adds in another order.
+            request = request._replace(config=with_num_devices(request.config))
+        try:
+            _pretrain(request, signals)
+        except Stopped as stop:
+            return _report_stop(stop, request)
+    return 0
+
+
+def parse(argv: list[str]) -> Request:
+    """Reads the command line.
+
+    Raises:
+        ConfigError: for unknown names and impossible values.
+    """
+    rest = list(argv)
+    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    kind = take_option(rest, "--policy")
+    if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
+        base, defaults = _stored(rest, kind)
+    else:
+        base = for_cloning(preset(preset_name or DEFAULT_PRESET, kind))
+        defaults = _arguments(base, CloningConfig())
+    arguments = parse_options(
+        Arguments,
+        rest,
+        default=defaults,
+        prog="python -m jax_es.pretrain",
+        description=DESCRIPTION,
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    config = with_game(
+        dataclasses.replace(
+            base,
+            env=arguments.env,
+            policy=arguments.policy,
+            rollout=arguments.rollout,
+            evaluation=arguments.evaluation,
+            seed=arguments.seed,
+        )
+    )
+    name = arguments.name
+    require(
+        arguments.dataset is not None,
+        "--dataset is required: the id or the folder of a Minari dataset; "
+        "python -m jax_es.collect records one.",
+    )
+    require(
+        name is None or (name not in ("", ".", "..") and Path(name).name == name),
+        f"--name must be the name of a folder in --runs-dir, got {name!r}; give the "
+        "path with --runs-dir.",
+    )
+    if arguments.resume:
+        run = _run_to_resume(arguments.name, arguments.runs_dir)
+        config = run.with_stored_devices(config)
+    else:
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        new = f"{preset_name or DEFAULT_PRESET}-cloning-seed{config.seed}-{now}"
+        run = RunDirectory(arguments.runs_dir / (name or new))
+        run.check_new()
+    return Request(arguments, config, preset_name or DEFAULT_PRESET, run)
+
+
+def _arguments(config: TrainConfig, cloning: CloningConfig, **more) -> Arguments:
+    return Arguments(
+        config.env,
+        config.policy,
+        config.rollout,
+        config.evaluation,
+        cloning,
+        seed=config.seed,
+        **more,
+    )
+
+
+def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Arguments]:
+    """Returns the configuration and the settings of the run that ``--name`` names."""
+    copy = list(arguments)
+    name = take_option(copy, "--name")
+    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
+    run = _run_to_resume(name, Path(runs_dir or "runs"))
+    config, method = run.config(), run.method()
+    require(
+        method.name == METHOD,
+        f"--resume: {run.path} was trained by {method.name}, not by {METHOD}; "
+        "continue it with the program that began it.",
+    )
+    stored_kind = policy_kind(config.policy)
+    require(
+        kind in (None, stored_kind),
+        f"--resume would change the policy: it was {stored_kind}, now {kind}. Leave "
+        "--policy out, or start a new run with another --name.",
+    )
+    settings = dict(method.settings)
+    dataset = settings.pop("dataset")
+    target_returns = tuple(settings.pop("target_returns"))
+    try:
+        cloning = CloningConfig(**settings)
+    except TypeError as error:
+        raise ConfigError(
+            f"--resume: {run.path} was begun by another version of jax-es ({error}); "
+            "start a new run with another --name."
+        ) from error
+    return config, _arguments(
+        config, cloning, dataset=dataset, target_returns=target_returns
+    )
+
+
+def _run_to_resume(name: str | None, runs_dir: Path) -> RunDirectory:
+    listed = ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
+    require(
+        name is not None,
+        f"--resume needs --name NAME, the run to continue. Runs in {runs_dir}: "
+        f"{listed}.",
+    )
+    return find_run(runs_dir / str(name))
+
+
+def _pretrain(request: Request, signals: StopSignals) -> None:
+    """Clones, and says what came out.
+
+    Raises:
+        InputError: for what the user can do something about.
+        Stopped: between two epochs' checkpoints.
+    """
+    arguments, run = request.arguments, request.run
+    with contextlib.ExitStack() as stack:
+        with input_errors():
+            pretraining = prepare(
+                request.config,
+                arguments.cloning,
+                str(arguments.dataset),
+                arguments.target_returns,
+            )
+            signals.check()
+            stack.enter_context(run.lock())
+            state = begin(pretraining, run, arguments.resume, request.preset)
+        progress = make_progress(pretraining, state)
+        progress.message(_opening(request, pretraining, int(state.step)))
+        try:
+            result = run_pretraining(pretraining, state, run, progress, signals.check)
+        except (ConfigError, CheckpointError, MetricsError) as error:
+            raise InputError(str(error)) from error
+        except OSError as error:
+            raise InputError(
+                f"{run.path} cannot be written ({error}); make it writable or free "
+                f"space, then continue with {_resume_options(run)}."
+            ) from error
+    progress.message(
+        f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
+        f"dataset's episodes: {pretraining.recording.episodes.returns.mean():.1f}.\n"
+        f"Metrics: {run.path / METRICS_FILE}, {run.path / CLONING_FILE}\n"
+        f"Evaluate: python -m jax_es.evaluate {run.path}\n"
+        f"From Python: jax_es.load_policy({str(run.path)!r})"
+    )
+
+
+def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
+    """Says what is about to run."""
+    config, episodes = request.config, pretraining.recording.episodes
+    leaves = jax.tree.leaves(pretraining.initial.mean)
+    num_parameters = sum(leaf.size for leaf in leaves)
+    begins = f"Resuming after step {step}:" if request.arguments.resume else "Cloning"
+    return (
+        f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
+        f"{config.env.id}: {len(episodes.lengths):,} episodes of "
+        f"{request.arguments.dataset}, {len(episodes.rewards):,} steps, mean return "
+        f"{episodes.returns.mean():.1f}. Run: {request.run.path}"
+    )
+
+
+def _report_stop(stop: Stopped, request: Request) -> int:
+    """Prints one line; returns the exit code of a program ended by that signal."""
+    run, name = request.run, signal.Signals(stop.signum).name
+    steps = Checkpoints(run.checkpoints).steps()
+    saved = f"{steps[-1]} steps are saved" if steps else "nothing to save"
+    continuing = (
+        f"; continue with python -m jax_es.pretrain {_resume_options(run)}"
+        if run.exists()
+        else ""
+    )
+    sys.stderr.write(f"{name}: {saved} in {run.path}{continuing}\n")
+    return 128 + stop.signum
+
+
+def _resume_options(run: RunDirectory) -> str:
+    parent = run.path.parent
+    where = "" if parent == Path("runs") else f" --runs-dir {parent}"
+    return f"--resume --name {run.path.name}{where}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

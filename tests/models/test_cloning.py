@@ -1,0 +1,150 @@
+"""What policies predict of recorded windows, and how wrong that is."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.types import ClonablePolicy
+from models import (
+    BoxActions,
+    CNNConfig,
+    DecisionTransformerConfig,
+    DiscreteActions,
+    ImageDecisionTransformerConfig,
+    LSTMConfig,
+    MLPConfig,
+    make_policy,
+)
+from models.cloning import action_loss
+from models.policy import from_environment, to_environment
+from tests.models.perturbed import random_inputs, run
+
+BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
+CHOICE = DiscreteActions(3, start=2)
+SMALL = {"width": 8, "num_layers": 2, "num_heads": 2, "context_length": 4}
+
+
+def transformer(actions=BOX, **fields):
+    return make_policy(DecisionTransformerConfig(**{**SMALL, **fields}), 5, actions)
+
+
+def test_who_can_be_cloned():
+    clonable = [
+        transformer(),
+        make_policy(MLPConfig(), 5, BOX),
+        make_policy(CNNConfig(), (1, 36, 36), CHOICE),
+        make_policy(ImageDecisionTransformerConfig(**SMALL), (1, 36, 36), CHOICE),
+    ]
+    assert all(isinstance(policy, ClonablePolicy) for policy in clonable)
+    assert not isinstance(make_policy(LSTMConfig(), 5, BOX), ClonablePolicy)
+    lengths = [policy.window_length for policy in clonable]
+    assert lengths == [4, 1, 1, 4]
+    # In a cache each of the 2 layers has read 4 steps further back.
+    assert transformer(attention="cache").window_length == 12
+
+
+@pytest.mark.parametrize(
+    ("policy", "num_steps"),
+    [
+        (transformer(), 4),
+        (transformer(CHOICE), 4),
+        (transformer(attention="cache"), 12),
+        (transformer(CHOICE, attention="cache"), 12),
+        (make_policy(MLPConfig(hidden_sizes=(8,)), 5, BOX), 6),
+        (make_policy(MLPConfig(hidden_sizes=(8,), action_scale="none"), 5, BOX), 6),
+    ],
+    ids=["window", "window-choice", "cache", "cache-choice", "mlp", "mlp-unscaled"],
+)
+def test_predictions_of_an_episode_are_those_of_acting(
+    policy, num_steps, random_params
+):
+    """Its own episode, from its first step; what was asked for was then earned."""
+    observations, rewards, first, keys = random_inputs(num_steps, 5)
+    earned = rewards[1:].sum() + 200.0  # step t's reward is handed in at t + 1
+    if not isinstance(policy.config, MLPConfig):
+        config = dataclasses.replace(policy.config, target_return=float(earned))
+        policy = dataclasses.replace(policy, config=config)
+    variables = {"params": random_params(policy)}
+    _, (outputs, actions) = run(
+        policy,
+        variables,
+        policy.initial_carry(),
+        (observations, rewards, first, keys),
+    )
+    returns_to_go = earned - np.concatenate([[0.0], np.cumsum(rewards[1:])])
+    predicted = policy.predict(
+        variables,
+        jnp.float32(returns_to_go),
+        observations,
+        actions,
+        jnp.arange(num_steps),
+    )
+    np.testing.assert_allclose(predicted, outputs, rtol=1e-4, atol=2e-5)
+    assert np.abs(np.diff(outputs, axis=0)).max() > 0.01
+    if isinstance(policy.actions, BoxActions):
+        losses = policy.imitation_loss(
+            variables,
+            jnp.float32(returns_to_go),
+            observations,
+            actions,
+            first * 0 + jnp.arange(num_steps),
+        )
+        np.testing.assert_allclose(losses, np.zeros(num_steps), atol=1e-8)
+
+
+def test_losses_by_hand():
+    outputs = jnp.arctanh(jnp.float32([[0.5, -0.5], [0.0, 0.9]]))
+    chosen = jnp.float32([[0.0, 0.5], [0.0, -0.1]])
+    losses = action_loss(BOX, outputs, chosen)
+    np.testing.assert_allclose(losses, [(0.25 + 1.0) / 2, 1.0 / 2], rtol=1e-5)
+    logits = jnp.log(jnp.float32([[0.1, 0.2, 0.7], [3.0, 3.0, 6.0]]))
+    losses = action_loss(CHOICE, logits, jnp.array([2, 0]))
+    np.testing.assert_allclose(losses, [-np.log(0.7), -np.log(0.25)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", ["bounds", "none"])
+def test_from_environment_undoes_to_environment(scale):
+    config = MLPConfig(action_scale=scale)
+    own = jnp.float32([0.3, -0.8])
+    there = to_environment(config, BOX, own)
+    np.testing.assert_allclose(from_environment(config, BOX, there), own, rtol=1e-5)
+    both = jnp.stack([there, there])
+    np.testing.assert_allclose(from_environment(config, BOX, both)[1], own, rtol=1e-5)
+
+
+def test_actions_that_no_network_chooses():
+    config = MLPConfig()
+    beyond = from_environment(config, BOX, jnp.float32([9.0, -3.0]))
+    np.testing.assert_array_equal(beyond, [1.0, -1.0])
+    unscaled = MLPConfig(action_scale="none")
+    beyond = from_environment(unscaled, BOX, jnp.float32([0.7, -2.5]))
+    np.testing.assert_allclose(beyond, [0.7, -1.0])
+    chosen = from_environment(config, CHOICE, jnp.array([2, 4]))
+    np.testing.assert_array_equal(chosen, [0, 2])
+
+
+@pytest.mark.parametrize("attention", ["window", "cache"])
+def test_later_steps_change_no_earlier_loss(attention, random_params):
+    policy = transformer(attention=attention)
+    variables = {"params": random_params(policy)}
+    random = np.random.default_rng(0)
+
+    def window(rows):
+        return (
+            jnp.float32(random.normal(size=rows)),
+            jnp.float32(random.normal(size=(rows, 5))),
+            jnp.float32(random.uniform(-0.3, 0.3, (rows, 2))),
+            jnp.arange(rows),
+        )
+
+    real, padding, other = window(2), window(2), window(2)
+    losses = [
+        policy.imitation_loss(
+            variables, *(jnp.concatenate(p) for p in zip(real, rest, strict=True))
+        )
+        for rest in (padding, other)
+    ]
+    np.testing.assert_array_equal(losses[0][:2], losses[1][:2])
+    assert (losses[0][2:] != losses[1][2:]).all()
