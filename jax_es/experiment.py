@@ -7,7 +7,7 @@ what they need here.
 
 import dataclasses
 import typing
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import jax
@@ -27,6 +27,9 @@ from jax_es.config import (
 from jax_es.devices import Devices, available_cores
 from jax_es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.types import Policy, PyTree, VectorEnv
+
+PolicyConfig: TypeAlias = models.AnyPolicyConfig
+"""What ``--policy`` chooses, for programs that do not train a whole ``TrainConfig``."""
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
