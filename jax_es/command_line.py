@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import tyro
 
+from jax_es.config import require
+
 USAGE_ERROR = 2
 
 PATIENCE_SECONDS = 1.0
@@ -64,6 +66,25 @@ def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
         text = text.partition("For full helptext")[0].partition("Full helptext")[0]
         text = " ".join(re.sub(r"Error parsing \w[\w.]*:", "", text).split())
         raise InputError(f"{text} (--help lists all options)") from None
+
+
+def take_option(arguments: list[str], option: str) -> str | None:
+    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent.
+
+    Raises:
+        ConfigError: if the value is missing.
+    """
+    for index, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return arguments.pop(index).split("=", 1)[1]
+        if argument == option:
+            require(
+                index + 1 < len(arguments),
+                f"{option} needs a value (--help lists all options)",
+            )
+            del arguments[index]
+            return arguments.pop(index)
+    return None
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 
 import models
 from envs.atari_env import env_id_of, is_atari, make_single_atari_env
+from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
 from jax_es.config import (
     ConfigError,
@@ -131,6 +132,42 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
         except ValueError as error:
             raise ConfigError(str(error)) from error
     return gymnasium.make(config.id, render_mode=render_mode, **config.options)
+
+
+def make_learning_env(config: TrainConfig) -> gymnasium.Env:
+    """Builds one environment for a learner that knows of no carry.
+
+    It observes float32 vectors: to a Decision Transformer, its last steps.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+    """
+    env = make_single_env(config.env)
+    policy = config.policy
+    if not isinstance(policy, models.DecisionTransformerConfig):
+        return gymnasium.wrappers.DtypeObservation(env, np.float32)
+    return HistoryObservation(
+        env,
+        policy.context_length,
+        policy.target_return,
+        policy.reward_scale,
+        policy.max_timestep,
+    )
+
+
+def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
+    """Builds a Decision Transformer that acts on what such an environment observes.
+
+    Args:
+        config: whose policy it is.
+        env: from :func:`make_learning_env`.
+
+    Raises:
+        ValueError: if the policy keeps a cache.
+    """
+    observed = env.get_wrapper_attr("env").observation_space
+    policy = make_policy(config.policy, observed, env.action_space)
+    return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
 
 def with_game(config: TrainConfig) -> TrainConfig:

@@ -1,140 +1,81 @@
-"""SAC and TD3, as SBX has them, learning one task: the only file that knows SBX.
+"""SAC and TD3 as SBX has them, learning one task: the only file that knows SBX.
 
-SBX (the JAX sibling of Stable-Baselines3) collects steps, keeps them and makes the
-gradient updates; this file gives it our configuration, and hands θ back as the
-parameters of our own policies.
+SBX, the JAX sibling of Stable-Baselines3, collects steps, keeps them and learns from
+them. This file hands it our configuration and our transformer, and takes θ from it.
 
-A training is a sequence of *stretches*. Each begins with all random numbers seeded by
-the run's seed and the steps taken so far, and with a new episode, so that nothing but
-the networks and the replay buffer passes from one to the next: a run that continues
-from what was saved between two stretches makes the numbers of one never stopped.
+A training is a sequence of *stretches*. Each begins with a new episode, and with every
+random number seeded by the run's seed and the steps taken so far. So nothing but the
+networks, their optimizers and the replay buffer passes from one to the next, and a run
+that continues from what was saved between two makes the numbers of one never stopped.
 """
 
-import dataclasses
 import importlib.metadata
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sbx
+from sbx.common.type_aliases import RLTrainState
+from sbx.td3.policies import TD3Policy
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.noise import NormalActionNoise
 
 from jax_es.config import ConfigError, require
+from jax_es.experiment import (
+    TrainConfig,
+    make_history_actor,
+    make_learning_env,
+    policy_kind,
+)
+from jax_es.teacher_settings import TeacherSettings
 from jax_es.types import PyTree
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
 LIBRARIES = ("sbx-rl", "stable_baselines3")
-"""Packages that must be as they were for a saved training to be read."""
+"""Packages that must be as they were for a saved training to be continued."""
 
+MODEL_FILE = "model.zip"
+"""What ``sbx.SAC.load`` and ``sbx.TD3.load`` read."""
+REPLAY_FILE = "replay_buffer.npz"
 VERSIONS_FILE = "versions.json"
 
-
-@dataclasses.dataclass(frozen=True)
-class TeacherSettings:
-    """Hyperparameters of SAC and TD3. Defaults: Stable-Baselines3's SAC."""
-
-    algo: Literal["sac", "td3"] = "sac"
-    """Soft actor-critic (arXiv 1801.01290) or twin delayed DDPG (arXiv 1802.09477)."""
-    learning_rate: float = 3e-4
-    """Adam's step for actor, critics and temperature."""
-    batch_size: int = 256
-    """Transitions in a gradient step."""
-    buffer_size: int = 1_000_000
-    """Transitions that the replay buffer holds, of the latest."""
-    learning_starts: int = 100
-    """Environment steps with uniformly random actions, before the first update."""
-    gamma: float = 0.99
-    """Discount of the critics' returns, per environment step."""
-    tau: float = 0.005
-    """Share of the new critics in the target critics, at each gradient step."""
-    train_freq: int = 1
-    """Environment steps between two updates."""
-    gradient_steps: int = -1
-    """Gradient steps of an update; -1 means as many as environment steps."""
-    critic_hidden_sizes: tuple[int, ...] = (256, 256)
-    """Width of the critics' hidden layers, in units."""
-    action_noise: float = 0.1
-    """TD3: standard deviation of the exploration noise; actions are in [-1, 1]."""
-    policy_delay: int = 2
-    """TD3: gradient steps of the critics for one of the actor."""
-
-    def __post_init__(self) -> None:
-        """Checks every field."""
-        counts = ("batch_size", "buffer_size", "train_freq", "policy_delay")
-        for name in counts:
-            value = getattr(self, name)
-            require(value >= 1, f"--{_option(name)} must be at least 1, got {value}.")
-        require(
-            self.algo in ("sac", "td3"),
-            f"--algo must be one of sac, td3, got {self.algo!r}.",
-        )
-        require(
-            0 < self.learning_rate < float("inf"),
-            f"--learning-rate must be positive and finite, got {self.learning_rate}; "
-            "0.0003 is usual.",
-        )
-        require(
-            self.learning_starts >= 0,
-            f"--learning-starts must be at least 0, got {self.learning_starts}.",
-        )
-        require(0 <= self.gamma <= 1, f"--gamma must be in [0, 1], got {self.gamma}.")
-        require(0 < self.tau <= 1, f"--tau must be in (0, 1], got {self.tau}.")
-        require(
-            self.gradient_steps >= 1 or self.gradient_steps == -1,
-            "--gradient-steps must be at least 1, or -1 for as many as environment "
-            f"steps, got {self.gradient_steps}.",
-        )
-        require(
-            all(size >= 1 for size in self.critic_hidden_sizes),
-            "--critic-hidden-sizes must be at least 1, got "
-            f"{self.critic_hidden_sizes}; 256 256 is usual.",
-        )
-        require(
-            0 <= self.action_noise < float("inf"),
-            f"--action-noise must be at least 0 and finite, got {self.action_noise}.",
-        )
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
+_REPLAY_ARRAYS = (
+    *("observations", "next_observations", "actions"),
+    *("rewards", "dones", "timeouts"),
+)
 
 
 class Teacher:
-    """A training by SBX.
-
-    Attributes:
-        num_steps: environment steps taken so far.
-    """
+    """A training by SBX, from its first environment step on."""
 
     def __init__(
-        self,
-        settings: TeacherSettings,
-        env: gymnasium.Env,
-        hidden_sizes: tuple[int, ...],
-        activation: str,
-        seed: int,
-        num_steps: int,
+        self, settings: TeacherSettings, config: TrainConfig, num_steps: int
     ) -> None:
-        """Builds the networks and the replay buffer.
+        """Builds the environment, the networks and the replay buffer.
 
         Args:
-            settings: the hyperparameters.
-            env: the task, a single environment with a vector of bounded real actions.
-            hidden_sizes: of the actor.
-            activation: of actor and critics.
-            seed: decides every random number.
+            settings: the method and its hyperparameters.
+            config: environment, actor (an ``mlp``, or of TD3 a
+                ``decision-transformer``) and seed.
             num_steps: of the whole training; the buffer need not hold more.
+
+        Raises:
+            ConfigError: if the replay buffer does not fit into memory.
         """
-        self._settings, self._env, self._seed = settings, env, seed
-        self._model = _make_model(
-            settings, env, hidden_sizes, activation, seed, num_steps
-        )
+        self._config, self._env = config, make_learning_env(config)
+        self._is_mlp = policy_kind(config.policy) == "mlp"
+        # An update's last block of steps may go beyond the end.
+        self._capacity = min(settings.buffer_size, num_steps + settings.train_freq)
+        _check_memory(self._capacity, self._env)
+        self._model = self._make_model(settings)
+        self._model.set_logger(_no_logger())
 
     @property
     def num_steps(self) -> int:
@@ -142,126 +83,205 @@ class Teacher:
         return int(self._model.num_timesteps)
 
     def learn(self, num_steps: int, on_step: Callable[[int], None]) -> None:
-        """Takes the next stretch of environment steps, and learns.
+        """Goes through one stretch.
 
         Args:
-            num_steps: how many, at least.
-            on_step: called after each with the number so far; may raise.
+            num_steps: environment steps, rounded up to whole updates.
+            on_step: called after each with the steps so far. If it raises, the
+                training is of no more use.
         """
-        model = self._model
+        stretch = np.random.SeedSequence([self._config.seed, self.num_steps])
+        # Python's, NumPy's and JAX' generators, the environment's and its actions'.
+        self._model.set_random_seed(int(stretch.generate_state(1)[0] >> 1))
+        self._model.set_env(self._model.get_env())  # starts a new episode
 
         def go_on(*_: Any) -> bool:
             on_step(self.num_steps)
             return True
 
-        stretch = np.random.SeedSequence([self._seed, self.num_steps])
-        model.set_random_seed(int(stretch.generate_state(1)[0]) % 2**31)
-        model.set_env(model.get_env())  # so that it begins with a new episode
-        model.learn(num_steps, callback=go_on, reset_num_timesteps=False)
+        self._model.learn(num_steps, callback=go_on, reset_num_timesteps=False)
 
     def mean(self) -> PyTree:
-        """Returns the deterministic actor's θ, as our MLP names it."""
-        layers = self._model.policy.actor_state.params["params"]
+        """Returns θ of the actor without exploration, as our policy's ``"params"``."""
+        params = jax.device_get(self._model.policy.actor_state.params["params"])
+        if not self._is_mlp:
+            return params
         num_hidden = len(self._model.policy.net_arch_pi)
-        names = {f"hidden_{i}": f"Dense_{i}" for i in range(num_hidden)}
-        names["head"] = f"Dense_{num_hidden}"
-        return jax.device_get({ours: dict(layers[its]) for ours, its in names.items()})
+        names = [*(f"hidden_{i}" for i in range(num_hidden)), "head"]
+        return {name: dict(params[f"Dense_{i}"]) for i, name in enumerate(names)}
+
+    def predict(self, observations: np.ndarray) -> np.ndarray:
+        """Returns SBX's own actions, without exploration.
+
+        Args:
+            observations: ``[B, …]`` or of one environment, as ``make_learning_env``'s.
+        """
+        return self._model.predict(observations, deterministic=True)[0]
 
     def save(self, directory: Path) -> None:
-        """Saves all that :meth:`restore` needs into ``directory/<steps so far>``."""
+        """Saves all that :meth:`restore` needs, as ``directory/<steps so far>``.
+
+        Raises:
+            OSError: if it cannot be written; what was saved before is intact.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         unfinished = directory / ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        self._model.save(unfinished / "model.zip")
-        self._model.save_replay_buffer(unfinished / "replay_buffer.pkl")
+        self._model.save(unfinished / MODEL_FILE)
+        buffer = self._model.replay_buffer
+        filled = {k: getattr(buffer, k)[: buffer.size()] for k in _REPLAY_ARRAYS}
+        with (unfinished / REPLAY_FILE).open("wb") as file:
+            np.savez(file, pos=buffer.pos, full=buffer.full, **filled)
         (unfinished / VERSIONS_FILE).write_text(json.dumps(library_versions()))
         for path in [*unfinished.iterdir(), unfinished]:
             _sync(path)
-        # Renamed into place: a step is there whole or not at all.
-        unfinished.rename(directory / str(self.num_steps))
+        # Renamed into place: what was saved is there whole or not at all.
+        saved = directory / str(self.num_steps)
+        shutil.rmtree(saved, ignore_errors=True)
+        unfinished.rename(saved)
+        _sync(directory)
 
-    def restore(self, directory: Path) -> None:
-        """Continues from one of the folders that :meth:`save` made.
+    def restore(self, saved: Path) -> None:
+        """Continues from a folder that :meth:`save` made with the same settings.
 
         Raises:
-            ConfigError: if it is damaged, or another version's.
+            ConfigError: if it is damaged, or other versions of :data:`LIBRARIES` wrote
+                it.
         """
-        then, now = (
-            json.loads((directory / VERSIONS_FILE).read_text()),
-            library_versions(),
-        )
+        try:
+            then = json.loads((saved / VERSIONS_FILE).read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise ConfigError(_damaged(saved, error)) from error
+        now = library_versions()
+        other = [name for name in now if now[name] != then.get(name)]
         require(
-            then == now,
-            f"{directory} was saved with {then}, and here is {now}; install those.",
+            not other,
+            f"{saved} was saved by {_listed(then, other)}, and here is "
+            f"{_listed(now, other)}: install what it was saved by to continue it, or "
+            "start a new run. evaluate and load_policy do not need SBX.",
         )
         try:
-            self._model = type(self._model).load(directory / "model.zip", self._env)
-            self._model.load_replay_buffer(directory / "replay_buffer.pkl")
+            self._model = type(self._model).load(
+                saved / MODEL_FILE, self._env, buffer_size=self._capacity
+            )
+            _fill(self._model.replay_buffer, saved / REPLAY_FILE)
+        # SBX documents no error types; whatever it raises, the folder is of no use.
         except Exception as error:
-            raise ConfigError(
-                f"{directory} cannot be read by SBX ({error}); start a new run."
-            ) from error
+            raise ConfigError(_damaged(saved, error)) from error
         self._model.set_logger(_no_logger())
 
+    def close(self) -> None:
+        """Releases the environment."""
+        self._env.close()
 
-def _make_model(
-    settings: TeacherSettings,
-    env: gymnasium.Env,
-    hidden_sizes: tuple[int, ...],
-    activation: str,
-    seed: int,
-    num_steps: int,
-) -> Any:
-    import sbx
-    from stable_baselines3.common.noise import NormalActionNoise
+    def _make_model(self, settings: TeacherSettings) -> Any:
+        policy: Any = self._config.policy
+        critic = list(settings.critic_hidden_sizes)
+        if self._is_mlp:
+            kind, network = (
+                "MlpPolicy",
+                {
+                    "net_arch": {"pi": list(policy.hidden_sizes), "qf": critic},
+                    "activation_fn": ACTIVATIONS[policy.activation],
+                },
+            )
+        else:
+            kind, network = (
+                HistoryTD3Policy,
+                {
+                    "net_arch": {"pi": [], "qf": critic},
+                    "history_actor": make_history_actor(self._config, self._env),
+                },
+            )
+        arguments: dict[str, Any] = {
+            "policy": kind,
+            "env": self._env,
+            "policy_kwargs": network,
+            "seed": self._config.seed,
+            "buffer_size": self._capacity,
+        }
+        for name in (
+            *("learning_rate", "batch_size", "learning_starts", "train_freq"),
+            *("gradient_steps", "gamma", "tau"),
+        ):
+            arguments[name] = getattr(settings, name)
+        if settings.algo == "sac":
+            return sbx.SAC(**arguments)
+        zeros = np.zeros(self._env.action_space.shape or ())
+        noise = NormalActionNoise(zeros, zeros + settings.action_noise)
+        delay = settings.policy_delay
+        return sbx.TD3(**arguments, action_noise=noise, policy_delay=delay)
 
-    num_actions = int(np.prod(env.action_space.shape or ()))
-    arguments: dict[str, Any] = {
-        "learning_rate": settings.learning_rate,
-        "batch_size": settings.batch_size,
-        "buffer_size": min(settings.buffer_size, num_steps),
-        "learning_starts": settings.learning_starts,
-        "gamma": settings.gamma,
-        "tau": settings.tau,
-        "train_freq": settings.train_freq,
-        "gradient_steps": settings.gradient_steps,
-        "seed": seed,
-        "policy_kwargs": {
-            "net_arch": {
-                "pi": list(hidden_sizes),
-                "qf": list(settings.critic_hidden_sizes),
-            },
-            "activation_fn": ACTIVATIONS[activation],
-        },
-    }
-    if settings.algo == "sac":
-        model = sbx.SAC("MlpPolicy", env, **arguments)
-    else:
-        noise = NormalActionNoise(
-            np.zeros(num_actions), np.full(num_actions, settings.action_noise)
+
+class HistoryTD3Policy(TD3Policy):
+    """TD3 with an actor of ours in place of SBX's; the critics are SBX's."""
+
+    def __init__(self, *args: Any, history_actor: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._history_actor = history_actor
+
+    def build(self, key: jax.Array, lr_schedule: Any, qf_learning_rate: float):
+        """Builds the networks; SBX calls it."""
+        key, actor_key = jax.random.split(key)
+        key = super().build(key, lr_schedule, qf_learning_rate)
+        self.actor: Any = self._history_actor
+        variables = self.actor.init(actor_key)
+        optimizer: Any = self.optimizer_class
+        self.actor_state = RLTrainState.create(
+            apply_fn=self.actor.apply,
+            params=variables,
+            target_params=variables,
+            tx=optimizer(learning_rate=lr_schedule(1), **self.optimizer_kwargs),
         )
-        model = sbx.TD3(
-            "MlpPolicy",
-            env,
-            action_noise=noise,
-            policy_delay=settings.policy_delay,
-            **arguments,
-        )
-    model.set_logger(_no_logger())
-    return model
+        return key
 
 
-def _no_logger() -> Any:
-    # SBX's default makes a folder in the temporary directory at each stretch.
-    from stable_baselines3.common.logger import Logger
-
+def _no_logger() -> Logger:
+    # SBX's own makes a temporary folder for each stretch.
     return Logger(None, [])
+
+
+def _check_memory(capacity: int, env: Any) -> None:
+    """Refuses a replay buffer that would fill up memory, in a few hours' time."""
+    (observation_size,), (action_size,) = (
+        env.observation_space.shape,
+        env.action_space.shape,
+    )
+    needed = 4 * capacity * (2 * observation_size + action_size + 3)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    require(
+        needed < memory,
+        f"--buffer-size: {capacity} transitions with observations of "
+        f"{observation_size} numbers take {needed / 2**30:.1f} GiB, and there are "
+        f"{memory / 2**30:.1f}; use at most {capacity * memory // needed}.",
+    )
+
+
+def _fill(buffer: Any, file: Path) -> None:
+    """Fills a new replay buffer, of the same capacity or larger."""
+    with np.load(file, allow_pickle=False) as stored:
+        for name in _REPLAY_ARRAYS:
+            values = stored[name]
+            getattr(buffer, name)[: len(values)] = values
+        buffer.pos, buffer.full = int(stored["pos"]), bool(stored["full"])
 
 
 def library_versions() -> dict[str, str]:
     """Returns the versions that a saved training depends on."""
     return {name: importlib.metadata.version(name) for name in LIBRARIES}
+
+
+def _listed(versions: dict[str, str], names: list[str]) -> str:
+    return ", ".join(f"{name} {versions.get(name)}" for name in names)
+
+
+def _damaged(saved: Path, error: Exception) -> str:
+    reason = str(error).partition("\n")[0]
+    return (
+        f"{saved} cannot be read ({type(error).__name__}: {reason}); restore it from a "
+        "copy, or start a new run with another --name."
+    )
 
 
 def saved_steps(directory: Path) -> list[int]:
@@ -275,8 +295,10 @@ def prune(directory: Path, kept: int) -> None:
     """Deletes what was saved at other steps than ``kept``."""
     for step in saved_steps(directory):
         if step != kept:
-            # Deleting takes several calls; a half-deleted step has a hidden name.
-            trash = (directory / str(step)).rename(directory / ".deleted")
+            # Deleting takes several calls; a half-deleted folder has a hidden name.
+            trash = directory / ".deleted"
+            shutil.rmtree(trash, ignore_errors=True)
+            (directory / str(step)).rename(trash)
             shutil.rmtree(trash)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import signal
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -25,6 +24,7 @@ from jax_es.command_line import (
     input_errors,
     parse_options,
     run_program,
+    take_option,
 )
 from jax_es.config import ConfigError, require
 from jax_es.devices import (
@@ -46,10 +46,11 @@ from jax_es.progress import Progress
 from jax_es.run_directory import (
     EXPERIMENT_FILE,
     RunDirectory,
-    changed_versions,
+    check_name,
     experiment_of,
     find_run_or_experiment,
-    runs_in,
+    list_runs,
+    warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.training import TrainingResult, begin, run_training
@@ -166,7 +167,7 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
             stack.enter_context(run.lock())
             state = begin(parts, run, request.resume, request.preset)
             if request.resume:
-                _warn_of_changed_versions(run)
+                warn_of_changed_versions(run)
         progress = Progress(
             request.config.num_generations,
             int(state.es.generation),
@@ -199,7 +200,7 @@ def parse(argv: list[str]) -> Request:
     """
     rest = list(argv)
     preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = _take_option(rest, "--policy")
+    kind = take_option(rest, "--policy")
     if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
         default, preset_name = _stored(rest), "resumed"
         stored_kind = policy_kind(default.policy)
@@ -226,16 +227,12 @@ def parse(argv: list[str]) -> Request:
         "one of them out.",
     )
     config = with_game(arguments.config)
-    require(
-        arguments.name is None or _is_folder_name(arguments.name),
-        f"--name must be the name of a folder in --runs-dir, got {arguments.name!r}; "
-        "give the path with --runs-dir.",
-    )
+    check_name(arguments.name)
     if arguments.resume:
         require(
             arguments.name is not None,
             "--resume needs --name NAME, the run to continue. "
-            f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
+            f"Runs in {arguments.runs_dir}: {list_runs(arguments.runs_dir)}.",
         )
         run = find_run_or_experiment(arguments.runs_dir / str(arguments.name))
         config = run.with_stored_devices(config)
@@ -263,52 +260,18 @@ def parse(argv: list[str]) -> Request:
     return Request(config, preset_name, run, arguments.resume, num_seeds)
 
 
-def _is_folder_name(name: str) -> bool:
-    return name not in ("", ".", "..") and Path(name).name == name
-
-
-def _warn_of_changed_versions(run: RunDirectory) -> None:
-    changed = changed_versions(run)
-    if changed:
-        listed = ", ".join(f"{k} {then} → {now}" for k, (then, now) in changed.items())
-        warnings.warn(
-            f"{run.path} began with other versions ({listed}); its numbers may differ "
-            "from an uninterrupted run's.",
-            stacklevel=2,
-        )
-
-
-def _take_option(arguments: list[str], option: str) -> str | None:
-    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent."""
-    for index, argument in enumerate(arguments):
-        if argument.startswith(f"{option}="):
-            return arguments.pop(index).split("=", 1)[1]
-        if argument == option:
-            require(
-                index + 1 < len(arguments),
-                f"{option} needs a value (--help lists all options)",
-            )
-            del arguments[index]
-            return arguments.pop(index)
-    return None
-
-
 def _stored(arguments: list[str]) -> TrainConfig:
     """Returns the configuration of the run or experiment that ``--name`` names."""
     copy = list(arguments)
-    name = _take_option(copy, "--name")
-    runs_dir = _take_option(copy, "--runs-dir") or _take_option(copy, "--runs_dir")
+    name = take_option(copy, "--name")
+    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
     runs_dir = Path(runs_dir or "runs")
     require(
         name is not None,
         "--resume needs --name NAME, the run to continue. "
-        f"Runs in {runs_dir}: {_listed(runs_dir)}.",
+        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
     )
     return find_run_or_experiment(runs_dir / str(name)).config()
-
-
-def _listed(runs_dir: Path) -> str:
-    return ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
 
 
 def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Feed-forward policy: dense layers with tanh or ReLU; without hidden layers, linear."""
+"""Feed-forward policy: dense layers; without hidden ones, linear."""
 
 import dataclasses
 import functools
@@ -17,6 +17,8 @@ from models.policy import (
     check_sizes,
     require,
 )
+
+ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,9 +45,6 @@ class MLPConfig(PolicyConfig):
             self.activation,
             'choose "tanh" or "relu"',
         )
-
-
-ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 
 
 class MLP(nn.Module):
