@@ -145,7 +145,10 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
     env = make_single_env(config.env)
     policy = config.policy
     if not isinstance(policy, models.DecisionTransformerConfig):
-        return gymnasium.wrappers.DtypeObservation(env, np.float32)
+        shape = env.observation_space.shape
+        return gymnasium.wrappers.TransformObservation(
+            env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
+        )
     return HistoryObservation(
         env,
         policy.context_length,
@@ -160,12 +163,12 @@ def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.Histor
 
     Args:
         config: whose policy it is.
-        env: from :func:`make_learning_env`.
+        env: from :func:`make_learning_env`, for the same configuration.
 
     Raises:
         ValueError: if the policy keeps a cache.
     """
-    observed = env.get_wrapper_attr("env").observation_space
+    observed = typing.cast(HistoryObservation, env).env.observation_space
     policy = make_policy(config.policy, observed, env.action_space)
     return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
