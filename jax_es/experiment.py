@@ -21,6 +21,7 @@ from envs.atari_env import (
     make_single_atari_env,
     single_atari_spec,
 )
+from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
 from jax_es.config import (
     ConfigError,
@@ -169,6 +170,45 @@ def env_spec(config: EnvConfig) -> Any:
     env = make_single_env(config)
     env.close()
     return env.spec
+
+
+def make_learning_env(config: TrainConfig) -> gymnasium.Env:
+    """Builds one environment for a learner that knows of no carry.
+
+    It observes float32 vectors: to a Decision Transformer, its last steps.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+    """
+    env = make_single_env(config.env)
+    policy = config.policy
+    if not isinstance(policy, models.DecisionTransformerConfig):
+        shape = env.observation_space.shape
+        return gymnasium.wrappers.TransformObservation(
+            env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
+        )
+    return HistoryObservation(
+        env,
+        policy.context_length,
+        policy.target_return,
+        policy.reward_scale,
+        policy.max_timestep,
+    )
+
+
+def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
+    """Builds a Decision Transformer that acts on what such an environment observes.
+
+    Args:
+        config: whose policy it is.
+        env: from :func:`make_learning_env`, for the same configuration.
+
+    Raises:
+        ValueError: if the policy keeps a cache.
+    """
+    observed = typing.cast(HistoryObservation, env).env.observation_space
+    policy = make_policy(config.policy, observed, env.action_space)
+    return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
 
 def with_game(config: TrainConfig) -> TrainConfig:

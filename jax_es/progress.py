@@ -8,15 +8,18 @@ each generation prints one ASCII line of names and values separated by blanks, s
     generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  length  812.4 …
 
 In a notebook each of these lines takes the place of the one before.
+
+A training without generations shows its steps in the same ways.
 """
 
+import abc
 import math
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,6 +34,9 @@ _REDRAW_SECONDS = 0.25
 
 _RECENT_GENERATIONS = 10
 """How many generations the time left is estimated from: their lengths drift."""
+
+_RECENT_SECONDS = 60
+"""How far back speed and time left of steps are estimated from."""
 
 
 class Layout(NamedTuple):
@@ -49,7 +55,87 @@ class Layout(NamedTuple):
     details: Callable[[Any], tuple[str, str]]
 
 
-class Progress:
+class _Display(abc.ABC):
+    """A live bar, or lines: where a program shows how far it is."""
+
+    def __init__(
+        self,
+        stream: TextIO | None,
+        console: Console | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._drawn = clock()
+        self._is_notebook = _is_notebook(self._stream)
+        self._is_line_open = False
+        self._live: Live | None = None
+        if console is not None or _is_terminal(self._stream):
+            # Without its refresh thread, which would compete with the rollout.
+            self._live = Live(
+                console=console or Console(file=self._stream),
+                auto_refresh=False,
+                # Redirected output of a program stays out of the bar's terminal.
+                redirect_stdout=sys.stdout.isatty(),
+                get_renderable=self._render,
+            )
+
+    def __enter__(self) -> Self:
+        """Shows the bar, if there is one."""
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Leaves the bar's last state on the screen, or the notebook's last line."""
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._end_line()
+
+    def message(self, text: str) -> None:
+        """Prints one line that stays, above the bar."""
+        if self._live is None:
+            self._print(text)
+        else:
+            self._live.console.print(
+                text, markup=False, highlight=False, soft_wrap=True
+            )
+
+    @abc.abstractmethod
+    def _render(self) -> Group:
+        """Returns the live bar and the lines below it."""
+
+    def _show(self, line: str) -> None:
+        """Prints a line of values, or redraws the bar that shows them."""
+        if self._live is None:
+            self._print(line, in_place=self._is_notebook)
+        self._redraw()
+
+    def _print(self, line: str, in_place: bool = False) -> None:
+        """Prints a line; one in place stays open until the next takes its place."""
+        if not in_place:
+            self._end_line()
+        self._stream.write(f"\r{line}" if in_place else f"{line}\n")
+        self._stream.flush()
+        self._is_line_open = in_place
+
+    def _end_line(self) -> None:
+        if self._is_line_open:
+            self._stream.write("\n")
+            self._is_line_open = False
+
+    def _redraw(self) -> None:
+        if self._live is not None:
+            self._drawn = self._clock()
+            self._live.refresh()
+
+    def _redraw_now_and_then(self) -> None:
+        if self._live is not None and self._clock() - self._drawn >= _REDRAW_SECONDS:
+            self._redraw()
+
+
+class Progress(_Display):
     """Shows a run's progress; a context manager.
 
     Example::
@@ -92,39 +178,17 @@ class Progress:
         self._max_env_steps = max_env_steps
         self._label = f"{label}  " if label else ""
         self._layout = layout or GENERATIONS
-        self._stream = stream or sys.stderr
-        self._clock = clock
         self._generation = first_generation
         self._tasks = (0, 0)
         self._record: Any = None
         self._durations: deque[float] = deque(maxlen=_RECENT_GENERATIONS)
-        self._started = self._drawn = clock()
-        self._is_notebook = _is_notebook(self._stream)
-        self._is_line_open = False
-        self._live: Live | None = None
-        if console is not None or _is_terminal(self._stream):
-            # Without its refresh thread, which would compete with the rollout.
-            self._live = Live(
-                console=console or Console(file=self._stream),
-                auto_refresh=False,
-                # Redirected output of a program stays out of the bar's terminal.
-                redirect_stdout=sys.stdout.isatty(),
-                get_renderable=self._render,
-            )
+        super().__init__(stream, console, clock)
+        self._started = clock()
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Shows the bar, if there is one."""
         self._started = self._clock()
-        if self._live is not None:
-            self._live.start(refresh=True)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Leaves the bar's last state on the screen, or the notebook's last line."""
-        if self._live is not None:
-            self._live.stop()
-        else:
-            self._end_line()
+        return super().__enter__()
 
     def generation_started(self, generation: int) -> None:
         """Says that a generation begins.
@@ -145,8 +209,7 @@ class Progress:
             total: all tasks of this generation.
         """
         self._tasks = (done, total)
-        if self._live is not None and self._clock() - self._drawn >= _REDRAW_SECONDS:
-            self._redraw()
+        self._redraw_now_and_then()
 
     def generation_done(self, record: Any) -> None:
         """Shows a finished generation: redraws the bar, or prints its line."""
@@ -155,36 +218,7 @@ class Progress:
         self._generation = record.generation + 1
         self._tasks = (0, 0)
         self._record = record
-        if self._live is None:
-            self._print(self._plain_line(record), in_place=self._is_notebook)
-        self._redraw()
-
-    def message(self, text: str) -> None:
-        """Prints one line that stays, above the bar."""
-        if self._live is None:
-            self._print(text)
-        else:
-            self._live.console.print(
-                text, markup=False, highlight=False, soft_wrap=True
-            )
-
-    def _print(self, line: str, in_place: bool = False) -> None:
-        """Prints a line; one in place stays open until the next takes its place."""
-        if not in_place:
-            self._end_line()
-        self._stream.write(f"\r{line}" if in_place else f"{line}\n")
-        self._stream.flush()
-        self._is_line_open = in_place
-
-    def _end_line(self) -> None:
-        if self._is_line_open:
-            self._stream.write("\n")
-            self._is_line_open = False
-
-    def _redraw(self) -> None:
-        if self._live is not None:
-            self._drawn = self._clock()
-            self._live.refresh()
+        self._show(self._plain_line(record))
 
     def _fraction(self) -> float:
         """Returns how much of the current generation is done, from 0 to 1."""
@@ -235,22 +269,101 @@ class Progress:
         )
 
     def _bar(self) -> Table:
-        row = Table.grid(padding=(0, 1), expand=True)
-        row.add_column(no_wrap=True)
-        row.add_column(ratio=1)
-        row.add_column(no_wrap=True, justify="right")
         total = self._generation + self._generations_left()
         done = min(self._generation + self._fraction(), total)
         layout = self._layout
         count = f"{self._label}{layout.unit} {self._generation}/{self._num_generations}"
         if self._tasks[1]:
             count += f"  {layout.part} {self._tasks[0]}/{self._tasks[1]}"
-        row.add_row(
-            count,
-            ProgressBar(total=max(total, 1), completed=done),
-            f"{_duration(self._time_left())} left",
+        return _bar_row(count, done, total, _duration(self._time_left()))
+
+
+class StepProgress(_Display):
+    """Shows the progress of a training that counts steps; a context manager.
+
+    Example::
+
+        with StepProgress(total=1000) as progress:
+            for step in range(1000):
+                progress.steps_done(step + 1)
+            progress.report(evaluation="321.0")
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        stream: TextIO | None = None,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepares the display; nothing is shown before the ``with`` block.
+
+        Args:
+            total: steps of the whole run.
+            done: those of before, on a resume.
+            stream: where to write; standard error by default.
+            console: a rich console to draw the live bar on, instead of ``stream``.
+            clock: seconds from any origin.
+        """
+        self._total, self._done = total, done
+        self._values = "no evaluation yet"
+        self._recent = deque([(clock(), done)], maxlen=_RECENT_SECONDS)
+        super().__init__(stream, console, clock)
+
+    def steps_done(self, done: int) -> None:
+        """Moves the bar; costs about a microsecond.
+
+        Args:
+            done: steps since the run began.
+        """
+        self._done = done
+        now = self._clock()
+        if now - self._recent[-1][0] >= 1.0:
+            self._recent.append((now, done))
+        self._redraw_now_and_then()
+
+    def report(self, **values: str) -> None:
+        """Shows what is known now: in the bar's second line, or as a line of its own.
+
+        Args:
+            **values: formatted, by name.
+        """
+        self._values = "  ".join(f"{name} {value}" for name, value in values.items())
+        width = len(str(self._total))
+        speed, left = self._speed_and_time_left()
+        self._show(
+            f"steps  {self._done:{width}}/{self._total}  {self._values}  "
+            f"steps/s {speed:>6}  left {left:>8}"
         )
-        return row
+
+    def _speed_and_time_left(self) -> tuple[str, str]:
+        """Returns both as text; of the last minute, evaluations and all."""
+        then, before = self._recent[0]
+        seconds, steps = self._clock() - then, self._done - before
+        if not steps or seconds <= 0:
+            return "-", _duration(None)
+        left = max(self._total - self._done, 0) * seconds / steps
+        return f"{steps / seconds:.0f}", _duration(left)
+
+    def _render(self) -> Group:
+        speed, left = self._speed_and_time_left()
+        row = _bar_row(
+            f"steps {self._done}/{self._total}", self._done, self._total, left
+        )
+        text = Text(f"{self._values}  steps/s {speed}", no_wrap=True)
+        return Group(row, text)
+
+
+def _bar_row(count: str, done: float, total: float, left: str) -> Table:
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True, justify="right")
+    bar = ProgressBar(total=max(total, 1), completed=min(done, total))
+    row.add_row(count, bar, f"{left} left")
+    return row
 
 
 def _fields(record: GenerationRecord) -> list[str]:

@@ -15,11 +15,12 @@ import os
 import platform
 import re
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jax_es.config import ConfigError
+from jax_es.config import ConfigError, require
 from jax_es.devices import available_cores
 from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
 from jax_es.methods import OPENAI_ES, Method
@@ -243,6 +244,18 @@ def changed_versions(run: RunDirectory) -> dict[str, tuple[object, object]]:
     }
 
 
+def warn_of_changed_versions(run: RunDirectory) -> None:
+    """Warns of packages that changed since the run began; for a resume."""
+    changed = changed_versions(run)
+    if changed:
+        listed = ", ".join(f"{k} {then} → {now}" for k, (then, now) in changed.items())
+        warnings.warn(
+            f"{run.path} began with other versions ({listed}); its numbers may differ "
+            "from an uninterrupted run's.",
+            stacklevel=2,
+        )
+
+
 def find_run(path: str | os.PathLike[str]) -> RunDirectory:
     """Opens an existing run.
 
@@ -289,6 +302,24 @@ def experiment_of(run: RunDirectory) -> RunDirectory | None:
     """Returns the experiment that a run is part of, if it is."""
     experiment = RunDirectory(run.path.parent, EXPERIMENT_FILE)
     return experiment if experiment.exists() and _seed(run.path) is not None else None
+
+
+def check_name(name: str | None) -> None:
+    """Checks what a command line gives as ``--name``.
+
+    Raises:
+        ConfigError: if it is no name of a folder.
+    """
+    require(
+        name is None or (name not in ("", ".", "..") and Path(name).name == name),
+        f"--name must be the name of a folder in --runs-dir, got {name!r}; "
+        "give the path with --runs-dir.",
+    )
+
+
+def list_runs(directory: Path) -> str:
+    """Names the newest runs in a folder, for a message."""
+    return ", ".join(run.name for run in runs_in(directory)[-5:]) or "none"
 
 
 def runs_in(directory: Path) -> list[Path]:

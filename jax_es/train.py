@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import signal
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -50,10 +49,11 @@ from jax_es.progress import Progress
 from jax_es.run_directory import (
     EXPERIMENT_FILE,
     RunDirectory,
-    changed_versions,
+    check_name,
     experiment_of,
     find_run_or_experiment,
-    runs_in,
+    list_runs,
+    warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.training import TrainingResult, begin, run_training
@@ -172,7 +172,7 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
             stack.enter_context(run.lock())
             state = begin(parts, run, request.resume, request.preset)
             if request.resume:
-                _warn_of_changed_versions(run)
+                warn_of_changed_versions(run)
         progress = Progress(
             request.config.num_generations,
             int(state.es.generation),
@@ -232,16 +232,12 @@ def parse(argv: list[str]) -> Request:
         "one of them out.",
     )
     config = with_game(arguments.config)
-    require(
-        arguments.name is None or _is_folder_name(arguments.name),
-        f"--name must be the name of a folder in --runs-dir, got {arguments.name!r}; "
-        "give the path with --runs-dir.",
-    )
+    check_name(arguments.name)
     if arguments.resume:
         require(
             arguments.name is not None,
             "--resume needs --name NAME, the run to continue. "
-            f"Runs in {arguments.runs_dir}: {_listed(arguments.runs_dir)}.",
+            f"Runs in {arguments.runs_dir}: {list_runs(arguments.runs_dir)}.",
         )
         run = find_run_or_experiment(arguments.runs_dir / str(arguments.name))
         check_method(run, OPENAI_ES)
@@ -275,21 +271,6 @@ def parse(argv: list[str]) -> Request:
     return Request(config, preset_name, run, arguments.resume, num_seeds)
 
 
-def _is_folder_name(name: str) -> bool:
-    return name not in ("", ".", "..") and Path(name).name == name
-
-
-def _warn_of_changed_versions(run: RunDirectory) -> None:
-    changed = changed_versions(run)
-    if changed:
-        listed = ", ".join(f"{k} {then} → {now}" for k, (then, now) in changed.items())
-        warnings.warn(
-            f"{run.path} began with other versions ({listed}); its numbers may differ "
-            "from an uninterrupted run's.",
-            stacklevel=2,
-        )
-
-
 def _stored(arguments: list[str]) -> TrainConfig:
     """Returns the configuration of the run or experiment that ``--name`` names."""
     copy = list(arguments)
@@ -299,13 +280,9 @@ def _stored(arguments: list[str]) -> TrainConfig:
     require(
         name is not None,
         "--resume needs --name NAME, the run to continue. "
-        f"Runs in {runs_dir}: {_listed(runs_dir)}.",
+        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
     )
     return find_run_or_experiment(runs_dir / str(name)).config()
-
-
-def _listed(runs_dir: Path) -> str:
-    return ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
 
 
 def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:

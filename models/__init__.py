@@ -7,6 +7,7 @@ from models.decision_transformer import (
     DecisionTransformerPolicy,
     asking_for,
 )
+from models.history import HistoryActor
 from models.image_decision_transformer import (
     ImageDecisionTransformer,
     ImageDecisionTransformerConfig,
@@ -37,6 +38,7 @@ __all__ = [
     "DecisionTransformerConfig",
     "DecisionTransformerPolicy",
     "DiscreteActions",
+    "HistoryActor",
     "ImageDecisionTransformer",
     "ImageDecisionTransformerConfig",
     "ImageDecisionTransformerPolicy",

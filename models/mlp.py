@@ -1,9 +1,9 @@
-"""Feed-forward policy: dense layers with tanh; without hidden layers, linear."""
+"""Feed-forward policy: dense layers; without hidden ones, linear."""
 
 import dataclasses
 import functools
 import itertools
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -18,6 +18,8 @@ from models.policy import (
     require,
 )
 
+ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MLPConfig(PolicyConfig):
@@ -25,6 +27,8 @@ class MLPConfig(PolicyConfig):
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Width of each hidden layer, in units; empty for a linear policy."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Nonlinearity of the hidden layers."""
 
     def __post_init__(self):
         """Checks the fields."""
@@ -35,14 +39,21 @@ class MLPConfig(PolicyConfig):
             self.hidden_sizes,
             "every width must be at least 1, for example 256 256",
         )
+        require(
+            self.activation in ACTIVATIONS,
+            "activation",
+            self.activation,
+            'choose "tanh" or "relu"',
+        )
 
 
 class MLP(nn.Module):
-    """Maps ``[O]`` to ``[num_outputs]`` through tanh layers."""
+    """Maps ``[O]`` to ``[num_outputs]`` through hidden layers."""
 
     observation_size: int
     hidden_sizes: tuple[int, ...]
     num_outputs: int
+    activation: str = "tanh"
 
     def setup(self):
         """Names the layers ``hidden_0``, ``hidden_1``, ... and ``head``."""
@@ -54,7 +65,7 @@ class MLP(nn.Module):
         """Returns the action before its tanh, or logits."""
         x = observation
         for layer in self.hidden:
-            x = nn.tanh(layer(x))
+            x = ACTIVATIONS[self.activation](layer(x))
         return self.head(x)
 
 
@@ -74,7 +85,10 @@ class MLPPolicy(FeedForwardPolicy):
     def network(self) -> MLP:
         """The Flax module."""
         return MLP(
-            self.observation_size, self.config.hidden_sizes, self.actions.num_outputs
+            self.observation_size,
+            self.config.hidden_sizes,
+            self.actions.num_outputs,
+            self.config.activation,
         )
 
     def init(self, key: jax.Array) -> Any:
