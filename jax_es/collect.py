@@ -22,7 +22,7 @@ from jax_es.command_line import (
     parse_options,
     run_program,
 )
-from jax_es.config import require
+from jax_es.config import ConfigError, require
 from jax_es.dataset import (
     OUR_METADATA,
     ROOT_VARIABLE,
@@ -124,6 +124,8 @@ def _main(argv: list[str]) -> int:
             collector.collect(writer, arguments.episodes, signals.check, _say)
         except Stopped as stop:
             return _report_stop(stop, path, command)
+        except ConfigError as error:
+            raise InputError(str(error)) from error
         except OSError as error:
             raise InputError(
                 f"{path} cannot be written ({error}); make it writable or free space, "

@@ -108,9 +108,9 @@ def read_episodes(
             actions[here], rewards[here] = episode.actions, episode.rewards
             lengths[i], at = steps, at + steps
     except (OSError, KeyError, ValueError, RuntimeError, AssertionError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if at != num_steps:
-        raise _damaged(path, f"{at} steps where metadata.json says {num_steps}")
+        raise damaged(path, f"{at} steps where metadata.json says {num_steps}")
     for name, part in (("observations", observations), ("rewards", rewards)):
         require(
             bool(np.isfinite(part).all()),
@@ -145,7 +145,7 @@ def dataset_info(
             collection=metadata.get(OUR_METADATA, {}),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def find_dataset(
@@ -190,7 +190,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         metadata = json.loads((path / DATA_FOLDER / METADATA_FILE).read_text())
         return dict(metadata)
     except (OSError, ValueError, TypeError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def import_minari() -> Any:
@@ -228,7 +228,7 @@ def _open(path: Path) -> Any:
             f"dataset {path} needs a package that is not installed: {_line(error)}"
         ) from error
     except Exception as error:  # it may have to build the environment
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def _check_environment(path: Path, stored: Any, env: EnvConfig) -> None:
@@ -289,7 +289,8 @@ def _allocate(
     )
 
 
-def _damaged(path: Path, error: object) -> ConfigError:
+def damaged(path: Path, error: object) -> ConfigError:
+    """Says that the dataset in a folder cannot be read."""
     return ConfigError(
         f"dataset {path} cannot be read ({_line(error) or type(error).__name__}); "
         "restore it from a copy or collect it anew."

@@ -22,6 +22,7 @@ from jax_es.dataset import (
     DATA_FOLDER,
     METADATA_FILE,
     OUR_METADATA,
+    damaged,
     import_minari,
     read_metadata,
 )
@@ -107,17 +108,20 @@ class DatasetWriter:
         return read_metadata(self.path)["total_episodes"]
 
     def summaries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the returns and the lengths of the episodes, ``[E]`` each."""
-        dataset = import_minari().MinariDataset(self._live)
-        if not dataset.total_episodes:
-            return np.zeros(0), np.zeros(0, np.int64)
-        episodes = list(
-            dataset.storage.get_episode_metadata(range(dataset.total_episodes))
-        )
-        return (
-            np.array([float(each["rewards_sum"]) for each in episodes]),
-            np.array([int(each["total_steps"]) for each in episodes]),
-        )
+        """Returns the returns and the lengths of the episodes, ``[E]`` each.
+
+        Raises:
+            ConfigError: if they cannot be read.
+        """
+        try:
+            storage = import_minari().MinariDataset(self._live).storage
+            episodes = list(storage.get_episode_metadata(range(self.num_episodes)))
+            return (
+                np.array([float(each["rewards_sum"]) for each in episodes]),
+                np.array([int(each["total_steps"]) for each in episodes]),
+            )
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise damaged(self.path, error) from error
 
     def append(self, episodes: Sequence[Recording], collection: dict[str, Any]) -> None:
         """Adds episodes, all of them or, if the process dies, none.

@@ -544,6 +544,12 @@ def test_bad_runs_and_datasets(runs, root, capsys, monkeypatch):
     assert "is being collected by another process" in line
 
     metadata = root / "a-v0" / "data" / "metadata.json"
+    file = metadata.with_name("main_data.hdf5")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-100])
+    line = refused([*arguments, "--resume"], capsys)
+    assert "dataset datasets/a-v0 cannot be read (" in line
+    file.write_bytes(whole)
     text = metadata.read_text()
     stored = json.loads(text)
     del stored["jax_es"]
