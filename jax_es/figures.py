@@ -333,7 +333,8 @@ def _draw_band(
     label = textwrap.fill(label, 48)
     # Markers of different lines stand apart where the lines meet.
     start = 0.02 + 0.02 * (MARKERS.index(look["marker"]) % 5)
-    axis.plot(values.x, values.median, label=label, markevery=(start, 0.12), **look)
+    every = (start, 0.12) if len(values.x) > 1 else None
+    axis.plot(values.x, values.median, label=label, markevery=every, **look)
     axis.fill_between(
         values.x,
         values.low,

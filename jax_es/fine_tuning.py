@@ -20,10 +20,15 @@ from jax_es.reproduce import option
 from jax_es.run_directory import RunDirectory, find_run, seed_runs
 from jax_es.types import needs_reference
 
-FREE_TO_DIFFER = ("policy.attention", "policy.sample_actions", "policy.target_return")
-"""Fields of a policy in which the two runs may differ: how the same weights read the
-past, whether their actions are drawn, and what return they are asked for. Any other
-gives the weights another shape or another meaning, as ``reward_scale`` does."""
+FREE_TO_DIFFER = {
+    "decision-transformer": ("policy.attention", "policy.target_return"),
+    "image-decision-transformer": ("policy.sample_actions", "policy.target_return"),
+    "cnn": ("policy.sample_actions",),
+}
+"""Fields of each policy in which the two runs may differ: how the same weights read the
+past (on images they are not the same), what return they are asked for, and whether
+discrete actions are drawn. Any other gives weights another shape or another meaning, as
+``reward_scale`` does."""
 
 
 class Source(NamedTuple):
@@ -112,10 +117,11 @@ def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> Non
         f"{run.path} has policy {kind}, not {kind_here}; add --policy {kind} or choose "
         "another run.",
     )
+    free = FREE_TO_DIFFER.get(kind, ())
     changed = {
         field: values
         for field, values in differing(flat(there), flat(here)).items()
-        if field.startswith("policy.") and field not in FREE_TO_DIFFER
+        if field.startswith("policy.") and field not in free
     }
     if changed:
         listed = ", ".join(

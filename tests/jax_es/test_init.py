@@ -29,7 +29,12 @@ from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.run_directory import RunDirectory, find_run
 from jax_es.seeds import train_seeds
 from jax_es.training import train_run
-from models import CNNConfig, DecisionTransformerConfig, MLPConfig
+from models import (
+    CNNConfig,
+    DecisionTransformerConfig,
+    ImageDecisionTransformerConfig,
+    MLPConfig,
+)
 
 MLP = MLPConfig(hidden_sizes=(4,))
 DT = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
@@ -363,6 +368,27 @@ def test_what_leaves_the_weights_alone_may_differ(sources):
     policy = dataclasses.replace(DT, attention="cache", target_return=-5.0)
     state, _ = starting(tiny(policy, init=str(sources / "transformer")))
     assert_equal_trees(state.es.mean, load_mean(sources / "transformer").mean)
+
+
+def test_on_images_attention_is_another_network(folder):
+    """There a window has a table of positions, which a cache has no use for."""
+    pytest.importorskip("ale_py")
+    policy = ImageDecisionTransformerConfig(
+        context_length=2, width=8, num_layers=1, max_timestep=4
+    )
+    config = tiny(policy, env=EnvConfig("ALE/Freeway-v5", max_episode_steps=3))
+    run = RunDirectory(folder / "game")
+    run.create(config, "hero-dt")
+    parts = build(config)
+    mean = parts.policy.init(jax.random.key(0))
+    Checkpoints(run.checkpoints).save_best(0, {"es": {"mean": mean}})
+    parts.close()
+    drawn = dataclasses.replace(policy, sample_actions=False, target_return=3.0)
+    state, _ = starting(dataclasses.replace(config, policy=drawn, init="game"))
+    assert_equal_trees(state.es.mean, jax.tree.map(np.asarray, mean))
+    cached = dataclasses.replace(policy, attention="cache")
+    with pytest.raises(ConfigError, match=r"policy\.attention is 'window' there"):
+        starting(dataclasses.replace(config, policy=cached, init="game"))
 
 
 def test_statistics_of_no_observation_are_none_to_lose(sources, folder):
