@@ -182,8 +182,8 @@ class Progress(_Display):
         self._tasks = (0, 0)
         self._record: Any = None
         self._durations: deque[float] = deque(maxlen=_RECENT_GENERATIONS)
-        super().__init__(stream, console, clock)
         self._started = clock()
+        super().__init__(stream, console, clock)
 
     def __enter__(self) -> Self:
         """Shows the bar, if there is one."""

@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import gymnasium
 import jax
-import numpy as np
 import tyro
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
@@ -39,6 +37,7 @@ from jax_es.experiment import (
     POLICY_KINDS,
     PolicyConfig,
     TrainConfig,
+    check_vector_control,
     policy_kind,
     with_game,
 )
@@ -263,24 +262,7 @@ def check_trainable(request: Request) -> None:
         f"--policy.action-scale {policy.action_scale} is not possible: --algo {algo} "
         "acts within the bounds of the action space; choose bounds.",
     )
-    _check_spaces(algo, config.env.id, *spaces(config))
-
-
-def _check_spaces(
-    algo: str, env_id: str, observed: gymnasium.Space, acts: gymnasium.Space
-) -> None:
-    require(
-        len(observed.shape or ()) == 1,
-        f"--algo {algo} learns from observation vectors here, and {env_id} observes "
-        f"{observed}; choose another --env.id.",
-    )
-    require(
-        isinstance(acts, gymnasium.spaces.Box)
-        and len(acts.shape) == 1
-        and bool(np.isfinite([acts.low, acts.high]).all()),
-        f"--algo {algo} acts in vectors of bounded real numbers, and {env_id} acts in "
-        f"{acts}; choose another --env.id.",
-    )
+    check_vector_control(f"--algo {algo}", config.env.id, *spaces(config))
 
 
 def _train(request: Request, signals: StopSignals) -> None:

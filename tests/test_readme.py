@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 import jax_es
+from jax_es import teacher
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import TrainConfig, make_noise, make_policy
 from jax_es.noise import FullNoise
 from jax_es.presets import PRESETS
+from jax_es.teacher import check_trainable
 from jax_es.training import train_run
 from models import DecisionTransformerConfig
 
@@ -59,6 +62,17 @@ def test_the_code_for_videos_wraps_the_environment(run, tmp_path):
     assert env.spec.id == "HalfCheetah-v5" and env.render_mode == "rgb_array"
     env.unwrapped.close()  # nothing was rendered, which not every machine can
     assert (tmp_path / "videos").is_dir()
+
+
+def test_the_commands_of_teachers_are_understood():
+    lines = "\n".join(code_blocks("bash")).splitlines()
+    program = "python -m jax_es.teacher "
+    commands = [line for line in lines if line.startswith(program)]
+    new = [c for c in commands if "--resume" not in c]
+    assert len(new) > 3
+    for command in new:
+        options = shlex.split(command.removeprefix(program), comments=True)
+        check_trainable(teacher.parse(options))
 
 
 def test_every_notebook_is_in_the_table():

@@ -26,9 +26,11 @@ def test_without_hidden_layers_it_is_linear():
     assert num_params(MLPPolicy(config, 11, DiscreteActions(3))) == 11 * 3 + 3
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 5, 6)])
-def test_agrees_with_numpy(hidden_sizes, random_params):
-    config = MLPConfig(hidden_sizes=hidden_sizes)
+def test_agrees_with_numpy(hidden_sizes, activation, random_params):
+    config = MLPConfig(hidden_sizes=hidden_sizes, activation=activation)
+    function = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0.0)}[activation]
     policy = MLPPolicy(config, 4, BoxActions((-2.0, -2.0), (2.0, 2.0)))
     params = random_params(policy)
     observation = np.array([0.3, -1.2, 2.0, 0.1])
@@ -36,7 +38,7 @@ def test_agrees_with_numpy(hidden_sizes, random_params):
     x = observation
     for i in range(len(hidden_sizes)):
         layer = jax.tree.map(np.float64, params[f"hidden_{i}"])
-        x = np.tanh(x @ layer["kernel"] + layer["bias"])
+        x = function(x @ layer["kernel"] + layer["bias"])
     head = jax.tree.map(np.float64, params["head"])
     expected = 2.0 * np.tanh(x @ head["kernel"] + head["bias"])
 
@@ -49,3 +51,8 @@ def test_agrees_with_numpy(hidden_sizes, random_params):
 def test_refuses_an_empty_layer():
     with pytest.raises(ValueError, match=r"hidden_sizes=\(8, 0\) is not possible"):
         MLPConfig(hidden_sizes=(8, 0))
+
+
+def test_refuses_an_unknown_activation():
+    with pytest.raises(ValueError, match="activation='gelu' is not possible"):
+        MLPConfig(activation="gelu")
