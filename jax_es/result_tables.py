@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_es.benchmark_rows import ATARI_NETWORKS
+from jax_es.cloning import CloningConfig
 from jax_es.config import ConfigError, require
 from jax_es.curves import Run, read_runs, table_rows
 from jax_es.experiment import policy_kind
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.reproduce import command
 from jax_es.run_directory import RunDirectory
+from jax_es.teacher_settings import TeacherSettings
 from jax_es.thresholds import (
     Threshold,
     in_words,
@@ -30,6 +32,13 @@ from jax_es.thresholds import (
 
 UNTOLD = ("seed", "checkpoint_every", "rollout.num_devices", "rollout.num_threads")
 """Fields left out of a row's command: the seed is S, the rest is up to the machine."""
+
+DEFAULTS = {
+    "sac": TeacherSettings(),
+    "td3": TeacherSettings(),
+    "cloning": CloningConfig(),
+}
+"""Settings of other methods that a row's command leaves out."""
 
 NAMES = {
     "image-decision-transformer": "image Decision Transformer",
@@ -121,8 +130,17 @@ def _seeds(runs: Sequence[Run]) -> str:
 
 
 def _command(run: Run) -> str:
-    told = command(run.config, _preset(run), leave_out=UNTOLD, method=run.method)
+    settings, default = run.method.settings, DEFAULTS.get(run.method.name)
+    untold = [f for f, v in settings.items() if v == _plain(getattr(default, f, None))]
+    told = command(
+        run.config, _preset(run), leave_out=[*UNTOLD, *untold], method=run.method
+    )
     return f"{told} --seed S"
+
+
+def _plain(value: Any) -> Any:
+    """Returns a setting as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _preset(run: Run) -> str:

@@ -44,6 +44,10 @@ TABLES = {
         "perturbation_attention",
         lambda results: result_tables.learning(results / "perturbation_attention"),
     ),
+    "pretraining": Table(
+        "pretraining",
+        lambda results: result_tables.learning(results / "pretraining"),
+    ),
     "speed": Table("benchmark.json", result_tables.speed),
     "games": Table("benchmark.json", result_tables.games),
 }

@@ -1,0 +1,84 @@
+"""The README's way from a teacher to evolution, each command as it stands there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jax_es.loading import load_mean
+from jax_es.metrics import read_metrics
+from jax_es.run_directory import find_run
+
+pytest.importorskip("sbx")
+pytest.importorskip("minari")
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SMALLEST = {
+    "--steps": "64",
+    "--learning-starts": "16",
+    "--evaluate-every": "32",
+    "--episodes": "4",
+    "--warmup-steps": "2",
+    "--steps-per-epoch": "3",
+    "--epochs": "2",
+    "--max-env-steps": "200",
+}
+"""What takes minutes at the README's scale takes seconds at this one."""
+
+MORE = {
+    "teacher": "--env.max-episode-steps 10 --evaluation.num-episodes 2",
+    "pretrain": "--env.max-episode-steps 10 --evaluation.num-episodes 2",
+    "train": "--env.max-episode-steps 10 --es.num-pairs 4",
+}
+
+
+def sequence():
+    """The commands of the block that begins with a teacher and ends with a video."""
+    blocks = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+    (block,) = [b for b in blocks if "hopper-pretrained --init runs/clone" in b]
+    return [shlex.split(line) for line in block.splitlines()]
+
+
+def smaller(command):
+    """A command with small numbers in place of its own."""
+    python, m, module, *options = command
+    assert [python, m] == ["python", "-m"]
+    for option, value in SMALLEST.items():
+        if option in options:
+            options[options.index(option) + 1] = value
+    extra = MORE.get(module.removeprefix("jax_es."), "").split()
+    return [sys.executable, "-m", module, *options, *extra]
+
+
+def test_a_teacher_is_cloned_and_evolution_goes_on(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("MINARI_DATASETS_PATH", None)
+    commands = sequence()
+    programs = [command[2].removeprefix("jax_es.") for command in commands]
+    assert programs == ["teacher", "collect", "pretrain", "train", "evaluate"]
+    for command in commands:
+        done = subprocess.run(
+            smaller(command),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, (command, done.stderr[-2000:])
+    assert "return_mean" in done.stdout
+
+    runs = {n: find_run(tmp_path / "runs" / n) for n in ("td3", "clone", "evolved")}
+    methods = [run.method().name for run in runs.values()]
+    assert methods == ["td3", "cloning", "openai-es"]
+    # The same episodes of the same θ: evolution begins where the clone ended.
+    evolved = runs["evolved"].config()
+    assert evolved.init == "runs/clone" and evolved.es.sigma == 0.01
+    clone = load_mean(tmp_path / "runs" / "clone").mean["head"]["kernel"]
+    begun = load_mean(tmp_path / "runs" / "evolved", 0).mean["head"]["kernel"]
+    assert (clone == begun).all()
+    assert len(read_metrics(tmp_path / "runs" / "evolved")) >= 1
