@@ -28,6 +28,7 @@ evolve() {  # name preset options…
 evolve es-from-clone hopper-pretrained --init "$runs/clone"
 evolve es-from-clone-standard hopper-pretrained-standard --init "$runs/clone"
 evolve es-from-clone-statistics hopper-pretrained-statistics --init "$runs/clone"
+evolve es-from-clone-no-decay hopper-pretrained --init "$runs/clone" --es.weight-decay 0
 evolve es-from-scratch hopper
 for run in "$runs"/{td3,sac,clone/seed-*,es-*/seed-*}; do
   kept=results/pretraining/${run#"$runs"/}
