@@ -304,6 +304,9 @@ def make_single_atari_env(
 def single_atari_spec(game: str, **options: Any) -> Any:
     """Returns the description from which ``gymnasium.make`` makes the same game.
 
+    But for the observation after the step that reaches the limit: it lacks the last
+    frame.
+
     Args:
         game: as of :func:`make_single_atari_env`.
         **options: fields of :class:`AtariOptions`.

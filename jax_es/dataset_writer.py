@@ -41,7 +41,9 @@ class DatasetWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._live, self._draft = path / DATA_FOLDER, path / DRAFT_FOLDER
+        # Minari measures the files of a relative path where they are not.
+        here = path.absolute()
+        self._live, self._draft = here / DATA_FOLDER, here / DRAFT_FOLDER
         self._began = False
 
     def exists(self) -> bool:
@@ -77,6 +79,7 @@ class DatasetWriter:
             ConfigError: if it is there already, or nothing can be written.
         """
         minari = import_minari()
+        import h5py
         from minari.dataset.minari_storage import MinariStorage
 
         self.check_new()
@@ -92,6 +95,8 @@ class DatasetWriter:
                     **metadata,
                 }
             )
+            # Minari's is without contents before its first episode.
+            h5py.File(self._draft / EPISODES_FILE, "w", track_order=True).close()
             self._draft.replace(self._live)
         except OSError as error:
             raise ConfigError(cannot_write(self.path, error)) from error

@@ -69,7 +69,6 @@ class RecordingEnv:
         self.num_envs = env.num_envs
         self.single_observation_space = env.single_observation_space
         self.single_action_space = env.single_action_space
-        self.action_space = env.action_space
         self.resets_at_once = getattr(env, "resets_at_once", 1)
         if action_noise:
             check_noise(self.single_action_space)
@@ -79,6 +78,11 @@ class RecordingEnv:
         self._seed = np.full(env.num_envs, NOT_RECORDING, np.int64)
         self._length = np.zeros(env.num_envs, np.int64)
         self._allocate(FIRST_CAPACITY)
+
+    @property
+    def action_space(self) -> Any:
+        """The action space of all environments together."""
+        return self._env.action_space
 
     @property
     def max_episode_steps(self) -> int:

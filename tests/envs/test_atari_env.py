@@ -12,6 +12,7 @@ from envs.atari_env import (
     env_id_of,
     make_single_atari_env,
     rom_name,
+    single_atari_spec,
 )
 from envs.make import make
 
@@ -59,6 +60,25 @@ def test_equals_gymnasiums_own_environment(game, num_steps, options):
     assert num_rewards or game == "breakout"
     assert num_episodes or game in ("pong", "ms_pacman") or options
     env.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"reward_clipping": True}])
+def test_a_description_is_enough_to_make_the_same_game(options):
+    limit = 100
+    options = {**options, "max_episode_steps": limit}
+    described = single_atari_spec("ms_pacman", **options).to_json()
+    remade = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(described))
+    single = make_single_atari_env("ms_pacman", **options)
+    np.testing.assert_array_equal(remade.reset(seed=3)[0], single.reset(seed=3)[0])
+    rewards = []
+    for step, action in enumerate(np.random.default_rng(0).integers(9, size=limit)):
+        outcome, expected = remade.step(action), single.step(action)
+        assert outcome[1:4] == expected[1:4]
+        if step + 1 < limit:
+            np.testing.assert_array_equal(outcome[0], expected[0])
+        rewards.append(outcome[1])
+    assert outcome[3]
+    assert max(rewards) == (1 if options.get("reward_clipping") else 10)
 
 
 @pytest.mark.parametrize("options", [{}, {"sticky_actions": 0.25}, {"noop_max": 30}])
