@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.experiment import TrainConfig, differing, policy_kind
-from jax_es.methods import OPENAI_ES, Method
+from jax_es.methods import FREE_SETTINGS, OPENAI_ES, Method
 from jax_es.metrics import METRICS_FILE, GenerationRecord, read_metrics
 from jax_es.run_directory import FREE_TO_CHANGE, find_runs
 
@@ -31,7 +31,7 @@ RETURNS = {
     "population": ("return_mean", "mean return of the population"),
 }
 
-SAME_VARIANT = ("seed", "rollout.num_devices", *FREE_TO_CHANGE)
+SAME_VARIANT = ("seed", "rollout.num_devices", *FREE_TO_CHANGE, *FREE_SETTINGS)
 """Fields in which the runs of one variant may differ."""
 
 Lines = dict[str, list[list[GenerationRecord]]]

@@ -19,6 +19,7 @@ from jax_es.config import ConfigError
 from jax_es.experiment import TrainConfig, asking_for, differences, differing
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
+from jax_es.methods import FREE_SETTINGS
 from jax_es.openai_es import Population
 from jax_es.random_play import play_at_random
 from jax_es.robustness import Precision, round_weights
@@ -33,6 +34,7 @@ SEED_STREAM = 2**20
 SAME_EXPERIMENT = (
     "seed",
     *FREE_TO_CHANGE,
+    *FREE_SETTINGS,
     "rollout.num_slots",
     "rollout.num_groups",
     "rollout.num_devices",

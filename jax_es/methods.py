@@ -20,6 +20,9 @@ PROGRAMS = {
 }
 """What trains by each method."""
 
+FREE_SETTINGS = ("steps",)
+"""Settings that say only how long a run is, as ``num_generations`` does."""
+
 
 class Method(NamedTuple):
     """How a run was trained.

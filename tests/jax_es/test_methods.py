@@ -94,6 +94,7 @@ def test_each_method_is_a_line_of_its_own(everything):
 
 def test_settings_of_a_method_are_told_apart_like_fields(tmp_path):
     other = Method("sac", {**SAC.settings, "learning_rate": 1e-3})
+    longer = Method("sac", {**SAC.settings, "steps": 9000})
     paths = [
         by_gradients(tmp_path / "a", MLPConfig(), SAC),
         by_gradients(tmp_path / "b", MLPConfig(), other),
@@ -102,7 +103,7 @@ def test_settings_of_a_method_are_told_apart_like_fields(tmp_path):
         by_gradients(
             tmp_path / "d",
             MLPConfig(),
-            SAC,
+            longer,
             seed=2,
             num_generations=3,
             checkpoint_every=9,
