@@ -44,13 +44,12 @@ from jax_es.experiment import (
     with_game,
     with_num_devices,
 )
+from jax_es.methods import CLONING
 from jax_es.metrics import METRICS_FILE, MetricsError
-from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
 from jax_es.pretraining import (
-    METHOD,
     Pretraining,
     begin,
-    for_cloning,
     make_progress,
     prepare,
     run_pretraining,
@@ -207,8 +206,8 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
     run = _run_to_resume(name, Path(runs_dir or "runs"))
     config, method = run.config(), run.method()
     require(
-        method.name == METHOD,
-        f"--resume: {run.path} was trained by {method.name}, not by {METHOD}; "
+        method.name == CLONING,
+        f"--resume: {run.path} was trained by {method.name}, not by {CLONING}; "
         "continue it with the program that began it.",
     )
     stored_kind = policy_kind(config.policy)

@@ -21,7 +21,7 @@ from jax_es.epochs import CLONING_FILE, EpochRecord, read_epochs
 from jax_es.loading import load_mean
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.normalization import mean_and_std
-from jax_es.presets import preset
+from jax_es.presets import for_cloning, preset
 from jax_es.run_directory import Method, RunDirectory, find_run
 from jax_es.training import train_run
 
@@ -93,7 +93,7 @@ def folder(tmp_path, monkeypatch, datasets):
 
 
 def config(policy="decision-transformer", **more):
-    base = pretraining.for_cloning(preset("inverted-pendulum", policy))
+    base = for_cloning(preset("inverted-pendulum", policy))
     fields = {"context_length": 3, "width": 8, "target_return": 40.0}
     if policy == "mlp":
         fields = {"hidden_sizes": ()}
