@@ -52,6 +52,7 @@ from jax_es.run_directory import (
     check_name,
     find_run,
     list_runs,
+    resume_options,
     warn_of_changed_versions,
 )
 from jax_es.teacher_settings import TeacherSettings, settings_of
@@ -288,7 +289,7 @@ def _train(request: Request, signals: StopSignals) -> None:
         except OSError as error:
             raise InputError(
                 f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {_resume_options(run)}."
+                f"space, then continue with {resume_options(run)}."
             ) from error
 
 
@@ -406,15 +407,9 @@ def _report_stop(stop: Stopped, request: Request) -> int:
     saved = f"the first {step} steps are saved" if step >= 0 else "nothing to save"
     sys.stderr.write(
         f"{signal.Signals(stop.signum).name}: {saved} in {run.path}; continue with "
-        f"python -m jax_es.teacher {_resume_options(run)}\n"
+        f"python -m jax_es.teacher {resume_options(run)}\n"
     )
     return 128 + stop.signum
-
-
-def _resume_options(run: RunDirectory) -> str:
-    path = run.path
-    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
-    return f"--resume --name {path.name}{where}"
 
 
 if __name__ == "__main__":
