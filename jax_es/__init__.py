@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jax_es.version import __version__
 
 if TYPE_CHECKING:
+    from jax_es.cloning import CloningConfig
     from jax_es.config import (
         ConfigError,
         EnvConfig,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jax_es.noise import FullNoise, Noise
     from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population
     from jax_es.presets import PRESETS, preset
+    from jax_es.pretraining import pretrain_run
     from jax_es.rollout import Rollout, RolloutResult
     from jax_es.run_directory import find_runs
     from jax_es.seeds import train_seeds
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from jax_es.training import train_run
 
 _HOME = {
+    "CloningConfig": "cloning",
     "ConfigError": "config",
     "EnvConfig": "config",
     "ESConfig": "config",
@@ -50,6 +53,7 @@ _HOME = {
     "find_runs": "run_directory",
     "load_policy": "loading",
     "preset": "presets",
+    "pretrain_run": "pretraining",
     "read_metrics": "metrics",
     "train_run": "training",
     "train_seeds": "seeds",
@@ -57,6 +61,7 @@ _HOME = {
 
 __all__ = [
     "PRESETS",
+    "CloningConfig",
     "ConfigError",
     "ESConfig",
     "ESInfo",
@@ -77,6 +82,7 @@ __all__ = [
     "find_runs",
     "load_policy",
     "preset",
+    "pretrain_run",
     "read_metrics",
     "train_run",
     "train_seeds",

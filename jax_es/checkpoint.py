@@ -34,6 +34,10 @@ numbers in an observation):
 - ``reference``: ``[R, …]``, only of policies with virtual batch normalisation: the
   observations that it normalises activations by.
 
+Runs trained by gradients store ``es/mean``, ``es/generation`` (their steps),
+``num_evaluations``, ``best_evaluation_return`` and, if they use them,
+``observation_statistics``; clones also ``optimizer_state``, optax's of AdamW.
+
 Named tuples are stored as dictionaries of their fields, tuples and lists as
 dictionaries of ``"0"``, ``"1"``, …; a restore with a template turns them back. Every
 array comes back with its exact bits, shape and dtype, float64 included although JAX

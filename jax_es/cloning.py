@@ -32,7 +32,7 @@ images are large."""
 
 @dataclasses.dataclass(frozen=True)
 class CloningConfig:
-    """Settings of behaviour cloning. Defaults: Chen et al. 2021, arXiv 2106.01345."""
+    """Settings of behaviour cloning. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
 
     steps_per_epoch: int = 10_000
     """Steps of gradient descent before each evaluation."""

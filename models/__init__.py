@@ -5,7 +5,6 @@ from models.decision_transformer import (
     DecisionTransformer,
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
-    asking_for,
 )
 from models.history import HistoryActor
 from models.image_decision_transformer import (
@@ -22,6 +21,7 @@ from models.make import (
 )
 from models.mlp import MLP, MLPConfig, MLPPolicy
 from models.policy import ActionSpec, BoxActions, DiscreteActions, PolicyConfig
+from models.target_return import asking_for
 
 __all__ = [
     "CNN",

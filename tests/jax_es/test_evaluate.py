@@ -116,6 +116,7 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
     assert report == {
         "run": str(run),
         "env_id": "HalfCheetah-v5",
+        "method": "openai-es",
         "checkpoint": "last",
         "generation": 3,
         "seed": 3,

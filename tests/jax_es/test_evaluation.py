@@ -28,7 +28,7 @@ from jax_es.evaluation import (
 from jax_es.evaluation_report import rank_tests, summary, summary_over_runs, table
 from jax_es.experiment import TrainConfig
 from jax_es.generation import evaluation_tasks
-from jax_es.loading import LoadedPolicy, load_mean, load_policy
+from jax_es.loading import LoadedPolicy, TrainedMean, load_mean, load_policy
 from jax_es.noise import FullNoise, member_key, unflatten
 from jax_es.normalization import initial_statistics
 from jax_es.robustness import round_weights
@@ -231,7 +231,8 @@ def made(returns, path="a", lengths=None):
             computed_steps=0,
             seconds={},
         )
-    return Evaluation(path, None, results)  # type: ignore[arg-type]
+    trained = TrainedMean(TrainConfig(), {}, None, 0)
+    return Evaluation(path, trained, results)  # type: ignore[arg-type]
 
 
 def test_an_experiment_is_summarised_over_its_runs_mean_returns():

@@ -18,12 +18,12 @@ from jax_es.command_line import Stopped
 from jax_es.config import EvaluationConfig
 from jax_es.dataset import read_episodes
 from jax_es.epochs import CLONING_FILE, EpochRecord, read_epochs
+from jax_es.generation import initial_state
 from jax_es.loading import load_mean
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.normalization import mean_and_std
 from jax_es.presets import for_cloning, preset
 from jax_es.run_directory import Method, RunDirectory, find_run
-from jax_es.training import train_run
 
 minari = pytest.importorskip("minari")
 
@@ -94,14 +94,17 @@ def folder(tmp_path, monkeypatch, datasets):
 
 def config(policy="decision-transformer", **more):
     base = for_cloning(preset("inverted-pendulum", policy))
-    fields = {"context_length": 3, "width": 8, "target_return": 40.0}
+    fields = {
+        **{"context_length": 3, "width": 8, "num_layers": 1},
+        "target_return": 40.0,
+    }
     if policy == "mlp":
         fields = {"hidden_sizes": ()}
     return dataclasses.replace(
         base,
         policy=dataclasses.replace(base.policy, **fields),
         rollout=dataclasses.replace(
-            base.rollout, num_slots=2, num_devices=2, num_threads=1, **more
+            base.rollout, num_slots=2, num_devices=1, num_threads=1, **more
         ),
         evaluation=EvaluationConfig(2),
     )
@@ -118,7 +121,8 @@ def timeless(records):
 
 def test_a_clone_is_a_run_like_any_other(folder, capsys):
     arguments = ["inverted-pendulum", "--dataset", DATASET, *SIZES, "--name", "clone"]
-    small = ["--policy.width", "8", "--policy.target-return", "40"]
+    small = ["--policy.width", "8", "--policy.num-layers", "1"]
+    small += ["--policy.target-return", "40"]
     assert pretrain.main([*arguments, *small, "--target-returns", "20", "40"]) == 0
     out, err = capsys.readouterr()
     assert out == ""
@@ -173,39 +177,40 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
     assert policy(np.zeros(4)).shape == (1,)
 
 
-def test_a_resumed_run_has_an_uninterrupted_runs_numbers(folder):
-    """Stopped within the first, the second and the last epoch, and just after one."""
+def test_a_resumed_run_has_an_uninterrupted_runs_numbers(folder, monkeypatch):
+    """Stopped in the first epoch, killed between a record and its checkpoint."""
     uninterrupted = pretraining.pretrain_run(config(), CLONING, DATASET, "runs/whole")
-    run = RunDirectory(folder / "runs" / "torn")
 
-    def attempt(resume, stop_at):
-        calls = iter(range(10**6))
+    def stop(*_, **__):
+        raise Stopped(signal.SIGKILL)
 
-        def check_stop():
-            if next(calls) == stop_at:
-                raise Stopped(signal.SIGTERM)
-
-        ready = pretraining.prepare(config(), CLONING, DATASET)
-        with run.lock():
-            state = pretraining.begin(ready, run, resume, "python")
-            progress = pretraining.make_progress(ready, state)
-            return pretraining.run_pretraining(ready, state, run, progress, check_stop)
-
-    per_epoch = 2 + 2 * 40  # calls of two batches; steps of two evaluations, or fewer
-    for resume, stop_at in ((False, 1), (True, 5), (True, per_epoch), (True, 3)):
+    run = folder / "runs" / "torn"
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining.GradientRun, "evaluate", stop)
         with pytest.raises(Stopped):
-            attempt(resume, stop_at)
-    resumed = attempt(True, None)
+            pretraining.pretrain_run(config(), CLONING, DATASET, run)
+    assert read_epochs(run) == []
+    save = pretraining.GradientRun.save
+
+    def die_in_the_second(self, *args, **more):
+        if self.num_evaluations == 2:
+            raise Stopped(signal.SIGKILL)
+        save(self, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining.GradientRun, "save", die_in_the_second)
+        with pytest.raises(Stopped):
+            pretraining.pretrain_run(config(), CLONING, DATASET, run, resume=True)
+    assert len(read_epochs(run)) == len(read_metrics(run)) == 2
+    assert Checkpoints(run / "checkpoints").steps() == [11]
+    resumed = pretraining.pretrain_run(config(), CLONING, DATASET, run, resume=True)
     assert timeless(resumed.records) == timeless(uninterrupted.records)
     jax.tree.map(np.testing.assert_array_equal, resumed.mean, uninterrupted.mean)
     assert resumed.best_evaluation == uninterrupted.best_evaluation
-    metrics = [read_metrics(folder / "runs" / name) for name in ("whole", "torn")]
-    assert timeless(metrics[0]) == timeless(metrics[1])
-    whole, torn = (
-        Checkpoints(folder / "runs" / name / "checkpoints").restore("last")
-        for name in ("whole", "torn")
-    )
-    jax.tree.map(np.testing.assert_array_equal, whole, torn)
+    whole = folder / "runs" / "whole"
+    assert timeless(read_metrics(whole)) == timeless(read_metrics(run))
+    states = [Checkpoints(path / "checkpoints").restore() for path in (whole, run)]
+    jax.tree.map(np.testing.assert_array_equal, *states)
 
 
 def test_more_epochs_continue_a_finished_run(folder, capsys):
@@ -250,40 +255,28 @@ def test_nothing_held_out_is_no_loss(folder):
     assert json.loads(line)["holdout_loss"] is None
 
 
-def test_target_returns_that_no_episode_had(folder):
+def test_settings_that_ask_for_the_impossible_are_said():
     far = config()
     policy = dataclasses.replace(far.policy, target_return=61.0)
-    with pytest.warns(UserWarning, match=r"61 is far above .* best return is 40\.0"):
-        pretraining.prepare(dataclasses.replace(far, policy=policy), CLONING, DATASET)
-    ready = pretraining.prepare(far, CLONING, DATASET)
-    assert ready.target_returns == (40.0,)
-    policy = dataclasses.replace(far.policy, target_return=50.0)
-    near = dataclasses.replace(far, policy=policy)
-    assert pretraining.prepare(near, CLONING, DATASET).target_returns == (50.0, 40.0)
-
-
-def test_a_warm_up_that_never_ends_is_said():
-    with pytest.warns(UserWarning, match="warmup_steps 33 outlast the run's 33 steps"):
-        settings = dataclasses.replace(CLONING, warmup_steps=33)
-        pretraining.prepare(config(), settings, DATASET)
-
-
-def test_both_begin_with_an_evolutions_weights(folder):
-    """Cloning and ES draw the same initial weights from the same seed."""
-    ready = pretraining.prepare(config(), CLONING, DATASET)
+    settings = dataclasses.replace(CLONING, warmup_steps=33)
+    with (
+        pytest.warns(UserWarning, match=r"61 is far above .* best return is 40\.0"),
+        pytest.warns(UserWarning, match="warmup_steps 33 outlast the run's 33 steps"),
+    ):
+        ready = pretraining.prepare(
+            dataclasses.replace(far, policy=policy), settings, DATASET
+        )
     ready.parts.close()
-    es = dataclasses.replace(ready.parts.config.es, num_pairs=2, learning_rate=1e-30)
-    tiny = dataclasses.replace(
-        ready.parts.config, es=dataclasses.replace(es, weight_decay=0.0)
-    )
-    result = train_run(
-        dataclasses.replace(tiny, num_generations=1), folder / "runs" / "es"
-    )
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        jax.device_get(ready.initial.mean),
-        jax.device_get(result.state.es.mean),
-    )
+    assert ready.target_returns == (61.0, 40.0)
+
+
+def test_cloning_begins_with_an_evolutions_weights(folder):
+    """Both draw the same initial weights from the same seed; and 40 is asked once."""
+    ready = pretraining.prepare(config(), CLONING, DATASET)
+    evolved = initial_state(ready.parts).es.mean
+    jax.tree.map(np.testing.assert_array_equal, ready.initial.mean, evolved)
+    ready.parts.close()
+    assert ready.target_returns == (40.0,)
 
 
 def refused(arguments, capsys):
@@ -305,7 +298,7 @@ def refused(arguments, capsys):
         ([*MLP, "--dataset", "gone-v0"], ["gone-v0 is not a dataset", DATASET]),
         (
             ["hopper", "--policy", "mlp", "--dataset", DATASET],
-            ["InvertedPendulum-v5", "Hopper-v5", "--env.id"],
+            ["InvertedPendulum-v5", "Hopper-v5", "choose another"],
         ),
         (
             ["inverted-pendulum", "--policy", "lstm", "--dataset", DATASET],
@@ -371,9 +364,9 @@ def test_other_data_under_the_same_name(capsys, folder, monkeypatch):
 def test_a_run_of_another_method_is_not_continued(capsys, folder):
     RunDirectory(folder / "runs" / "es").create(config("mlp"), "inverted-pendulum")
     line = refused(["--resume", "--name", "es"], capsys)
-    assert "was trained by openai-es, not by cloning" in line
+    assert "was trained by OpenAI-ES, not by cloning" in line
     line = refused([*TINY, "--resume", "--name", "es"], capsys)
-    assert "was trained by openai-es, not by cloning" in line
+    assert "was trained by OpenAI-ES, not by cloning" in line
 
 
 def test_a_loss_that_diverges_ends_in_one_line(capsys, folder):
