@@ -186,6 +186,8 @@ class Collector:
             on_written: called after each writing.
         """
         log = _Log(writer, num_episodes, on_written)
+        if log.position >= num_episodes:
+            return  # or the last block would be played for nothing
         block = EPISODES_PER_SLOT * self.recipe.num_slots
         rollout = self._rollout(log.add)
 

@@ -111,12 +111,14 @@ def read_episodes(
         raise damaged(path, error) from error
     if at != num_steps:
         raise damaged(path, f"{at} steps where metadata.json says {num_steps}")
-    for name, part in (("observations", observations), ("rewards", rewards)):
+    episodes = Episodes(observations, actions, rewards, lengths)
+    for name in ("observations", "actions", "rewards"):
+        part = getattr(episodes, name)
         require(
             bool(np.isfinite(part).all()),
             f"dataset {path} has {name} that are not finite; choose another.",
         )
-    return Episodes(observations, actions, rewards, lengths)
+    return episodes
 
 
 def dataset_info(

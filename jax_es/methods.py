@@ -7,6 +7,8 @@ from jax_es.experiment import TrainConfig, flat
 READ_BY_GRADIENTS = ("env", "policy", "evaluation", "rollout", "seed")
 """Parts of the configuration that a method other than OpenAI-ES reads."""
 
+CLONING = "cloning"
+
 TITLES = {"openai-es": "OpenAI-ES", "sac": "SAC", "td3": "TD3", "cloning": "cloning"}
 """What methods are called."""
 

@@ -205,6 +205,30 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
     return replace(config, policy=_SMALL_POLICIES[policy], es=es)
 
 
+def for_cloning(config: TrainConfig) -> TrainConfig:
+    """Returns a preset as the paper clones: 100 evaluation episodes, no statistics."""
+    return replace(
+        config,
+        rollout=replace(config.rollout, observation_statistics=False),
+        evaluation=replace(config.evaluation, num_episodes=100),
+    )
+
+
+def for_teaching(config: TrainConfig) -> TrainConfig:
+    """Returns what SAC and TD3 take of a preset: its environment and transformer.
+
+    A feed-forward actor is the one that they are used with, whatever the preset's is.
+    """
+    policy = config.policy
+    if isinstance(policy, MLPConfig):
+        policy = replace(policy, hidden_sizes=(256, 256), activation="relu")
+    return TrainConfig(
+        env=config.env,
+        policy=policy,
+        rollout=RolloutConfig(observation_statistics=False),
+    )
+
+
 def unknown(what: str, name: str, known) -> str:
     """Returns the message for an unknown name, the closest known ones first."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)

@@ -44,18 +44,24 @@ from jax_es.experiment import (
     with_game,
     with_num_devices,
 )
+from jax_es.gradient_run import check_method
+from jax_es.methods import CLONING, Method
 from jax_es.metrics import METRICS_FILE, MetricsError
-from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
 from jax_es.pretraining import (
-    METHOD,
     Pretraining,
     begin,
-    for_cloning,
     make_progress,
     prepare,
     run_pretraining,
 )
-from jax_es.run_directory import RunDirectory, find_run, runs_in
+from jax_es.run_directory import (
+    RunDirectory,
+    check_name,
+    find_run,
+    list_runs,
+    resume_options,
+)
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in a dataset.
 
@@ -171,11 +177,7 @@ def parse(argv: list[str]) -> Request:
         "--dataset is required: the id or the folder of a Minari dataset; "
         "python -m jax_es.collect records one.",
     )
-    require(
-        name is None or (name not in ("", ".", "..") and Path(name).name == name),
-        f"--name must be the name of a folder in --runs-dir, got {name!r}; give the "
-        "path with --runs-dir.",
-    )
+    check_name(name)
     if arguments.resume:
         run = _run_to_resume(arguments.name, arguments.runs_dir)
         config = run.with_stored_devices(config)
@@ -206,11 +208,8 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
     runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
     run = _run_to_resume(name, Path(runs_dir or "runs"))
     config, method = run.config(), run.method()
-    require(
-        method.name == METHOD,
-        f"--resume: {run.path} was trained by {method.name}, not by {METHOD}; "
-        "continue it with the program that began it.",
-    )
+    # To see that it is a clone; its settings are compared when all are known.
+    check_method(run, Method(CLONING, {}))
     stored_kind = policy_kind(config.policy)
     require(
         kind in (None, stored_kind),
@@ -233,11 +232,10 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
 
 
 def _run_to_resume(name: str | None, runs_dir: Path) -> RunDirectory:
-    listed = ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
     require(
         name is not None,
-        f"--resume needs --name NAME, the run to continue. Runs in {runs_dir}: "
-        f"{listed}.",
+        "--resume needs --name NAME, the run to continue. "
+        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
     )
     return find_run(runs_dir / str(name))
 
@@ -270,7 +268,7 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         except OSError as error:
             raise InputError(
                 f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {_resume_options(run)}."
+                f"space, then continue with {resume_options(run)}."
             ) from error
     progress.message(
         f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
@@ -301,18 +299,12 @@ def _report_stop(stop: Stopped, request: Request) -> int:
     steps = Checkpoints(run.checkpoints).steps()
     saved = f"{steps[-1]} steps are saved" if steps else "nothing to save"
     continuing = (
-        f"; continue with python -m jax_es.pretrain {_resume_options(run)}"
+        f"; continue with python -m jax_es.pretrain {resume_options(run)}"
         if run.exists()
         else ""
     )
     sys.stderr.write(f"{name}: {saved} in {run.path}{continuing}\n")
     return 128 + stop.signum
-
-
-def _resume_options(run: RunDirectory) -> str:
-    parent = run.path.parent
-    where = "" if parent == Path("runs") else f" --runs-dir {parent}"
-    return f"--resume --name {run.path.name}{where}"
 
 
 if __name__ == "__main__":

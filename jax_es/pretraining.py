@@ -41,9 +41,10 @@ from jax_es.gradient_run import (
     check_method,
     restore_latest,
 )
+from jax_es.methods import CLONING, Method
 from jax_es.normalization import ObservationStatistics
 from jax_es.progress import Progress
-from jax_es.run_directory import Method, RunDirectory
+from jax_es.run_directory import RunDirectory
 from jax_es.types import ClonablePolicy, PyTree
 from jax_es.windows import (
     Recording,
@@ -53,8 +54,6 @@ from jax_es.windows import (
     recording,
     statistics_of,
 )
-
-METHOD = "cloning"
 
 
 class Pretraining(NamedTuple):
@@ -147,7 +146,7 @@ def prepare(
     }
     return Pretraining(
         parts=parts,
-        method=Method(METHOD, settings),
+        method=Method(CLONING, settings),
         config=cloning,
         cloner=cloner,
         recording=steps,
@@ -254,7 +253,7 @@ def pretrain_run(
 
     On a CPU call ``jax_es.devices.configure_cpu_devices()`` before the first use of
     JAX, or one core computes nearly all. (The program's own defaults, 100 evaluation
-    episodes and no observation statistics, are :func:`for_cloning`'s.)
+    episodes and no observation statistics, are :func:`jax_es.presets.for_cloning`'s.)
 
     Args:
         config: of the run, for instance ``for_cloning(jax_es.preset("hopper"))``.
@@ -276,15 +275,6 @@ def pretrain_run(
         state = begin(pretraining, run, resume, preset)
         progress = make_progress(pretraining, state)
         return run_pretraining(pretraining, state, run, progress)
-
-
-def for_cloning(config: TrainConfig) -> TrainConfig:
-    """Returns a preset as the paper clones: 100 evaluation episodes, no statistics."""
-    return dataclasses.replace(
-        config,
-        rollout=dataclasses.replace(config.rollout, observation_statistics=False),
-        evaluation=dataclasses.replace(config.evaluation, num_episodes=100),
-    )
 
 
 def make_progress(pretraining: Pretraining, state: CloningState) -> Progress:

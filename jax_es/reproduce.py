@@ -5,8 +5,14 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from jax_es.experiment import TrainConfig, differences, policy_kind
-from jax_es.methods import OPENAI_ES, TEACHER, Method
-from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.methods import CLONING, OPENAI_ES, TEACHER, Method
+from jax_es.presets import (
+    PRESETS,
+    PRETRAINED_PRESETS,
+    for_cloning,
+    for_teaching,
+    preset,
+)
 
 
 class Origin(NamedTuple):
@@ -14,7 +20,7 @@ class Origin(NamedTuple):
 
     Attributes:
         preset: the one that it was made from; the nearest one if that is not known.
-        kind: the policy, if it is not the preset's own.
+        kind: the policy, if the program has to be told it.
         changes: field → (the preset's value, the configuration's).
     """
 
@@ -41,7 +47,13 @@ def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Or
 def _from(config: TrainConfig, name: str, method: Method) -> Origin:
     kind: str | None = policy_kind(config.policy)
     base = preset(name, kind)
-    if kind == policy_kind(PRESETS[name].policy):
+    # Compared with what the program itself makes of the preset.
+    if method.program == TEACHER:
+        base = for_teaching(base)
+    elif method.name == CLONING:
+        base = for_cloning(base)
+    # A teacher's is an mlp if nothing is said, whatever the preset's own.
+    if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
         kind = None
     changes = differences(base, config)
     return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})

@@ -317,6 +317,13 @@ def check_name(name: str | None) -> None:
     )
 
 
+def resume_options(run: RunDirectory) -> str:
+    """Returns the options that continue a run, or the experiment it is part of."""
+    path = (experiment_of(run) or run).path
+    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
+    return f"--resume --name {path.name}{where}"
+
+
 def list_runs(directory: Path) -> str:
     """Names the newest runs in a folder, for a message."""
     return ", ".join(run.name for run in runs_in(directory)[-5:]) or "none"

@@ -44,7 +44,7 @@ from jax_es.experiment import (
 from jax_es.gradient_run import GradientRun, build_for_evaluation, check_method
 from jax_es.loading import spaces
 from jax_es.metrics import METRICS_FILE, MetricsError
-from jax_es.presets import PRESETS, preset, unknown
+from jax_es.presets import PRESETS, for_teaching, preset, unknown
 from jax_es.progress import StepProgress
 from jax_es.run_directory import (
     Method,
@@ -52,6 +52,7 @@ from jax_es.run_directory import (
     check_name,
     find_run,
     list_runs,
+    resume_options,
     warn_of_changed_versions,
 )
 from jax_es.teacher_settings import TeacherSettings, settings_of
@@ -64,9 +65,6 @@ PRESET: {", ".join(PRESETS)}; its environment and transformer are taken. Or --en
 KIND: mlp (the default), or with --algo td3 decision-transformer.
 
 The options' defaults below are those of the chosen preset."""
-
-ACTOR = {"hidden_sizes": (256, 256), "activation": "relu"}
-"""The feed-forward actor that SAC and TD3 are used with, whatever the preset's is."""
 
 SAVED = "sbx"
 """The folder of a run in which SBX' networks and replay buffer lie, for a resume."""
@@ -203,13 +201,11 @@ def _default(preset_name: str | None, kind: str | None) -> Arguments:
     kind = kind or "mlp"
     require(kind in POLICY_KINDS, unknown("policy", kind, POLICY_KINDS))
     if preset_name is None:
-        env, policy = EnvConfig(id=""), POLICY_KINDS[kind]()
+        config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
         config = preset(preset_name, kind)
-        env, policy = config.env, config.policy
-    if kind == "mlp":
-        policy = dataclasses.replace(policy, **ACTOR)
-    return Arguments(env, policy, TeacherSettings(), EvaluationConfig())
+    config = for_teaching(config)
+    return Arguments(config.env, config.policy, TeacherSettings(), config.evaluation)
 
 
 def _stored(rest: list[str]) -> Arguments:
@@ -293,7 +289,7 @@ def _train(request: Request, signals: StopSignals) -> None:
         except OSError as error:
             raise InputError(
                 f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {_resume_options(run)}."
+                f"space, then continue with {resume_options(run)}."
             ) from error
 
 
@@ -411,15 +407,9 @@ def _report_stop(stop: Stopped, request: Request) -> int:
     saved = f"the first {step} steps are saved" if step >= 0 else "nothing to save"
     sys.stderr.write(
         f"{signal.Signals(stop.signum).name}: {saved} in {run.path}; continue with "
-        f"python -m jax_es.teacher {_resume_options(run)}\n"
+        f"python -m jax_es.teacher {resume_options(run)}\n"
     )
     return 128 + stop.signum
-
-
-def _resume_options(run: RunDirectory) -> str:
-    path = run.path
-    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
-    return f"--resume --name {path.name}{where}"
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ from jax_es.run_directory import (
     EXPERIMENT_FILE,
     RunDirectory,
     check_name,
-    experiment_of,
     find_run_or_experiment,
     list_runs,
+    resume_options,
     warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
@@ -187,7 +187,7 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         except OSError as error:
             raise InputError(
                 f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {_resume_options(run)}."
+                f"space, then continue with {resume_options(run)}."
             ) from error
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
@@ -357,15 +357,9 @@ def _report_stop(
         saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
     sys.stderr.write(
         f"{name}: {saved} in {run.path}; continue with python -m jax_es.train "
-        f"{_resume_options(run)}\n"
+        f"{resume_options(run)}\n"
     )
     return 128 + stop.signum
-
-
-def _resume_options(run: RunDirectory) -> str:
-    path = (experiment_of(run) or run).path
-    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
-    return f"--resume --name {path.name}{where}"
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ class ClonablePolicy(abc.ABC):
         """Predicts the action of every step from it and the steps before it.
 
         No step sees a later one, so what stands after the window's last real step
-        changes no prediction up to it.
+        changes no prediction up to it; padding repeats that step. (On images, "window"
+        attention tells all steps the timestep of the window's last one.)
 
         Args:
             variables: Flax collections, ``{"params": θ}``.

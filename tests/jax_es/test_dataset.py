@@ -148,6 +148,9 @@ def test_numbers_that_are_not_finite(root):
     observations[1, 2] = np.nan
     create("nan-v0", box(4), box(1), observations, np.ones((3, 1)))
     assert "observations that are not finite" in refused("nan-v0", config())
+    actions = np.array([[1.0], [np.nan], [1.0]])
+    create("infinite-v0", box(4), box(1), np.ones((4, 4)), actions)
+    assert "actions that are not finite" in refused("infinite-v0", config())
 
 
 def test_a_dataset_of_another_environment(root):

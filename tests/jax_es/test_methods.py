@@ -2,12 +2,22 @@
 
 import dataclasses
 import json
+import shlex
 
 import jax
 import numpy as np
 import pytest
 
-from jax_es import curves, evaluate, figures, plot, report, result_tables
+from jax_es import (
+    curves,
+    evaluate,
+    figures,
+    plot,
+    pretrain,
+    report,
+    result_tables,
+    teacher,
+)
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.curves import read_runs
 from jax_es.evaluation import prepare
@@ -197,6 +207,7 @@ def test_what_gradients_do_not_have_is_one_line(everything, options, capsys):
 def test_the_command_is_its_programs(method):
     config = dataclasses.replace(
         preset("hopper", "mlp"),
+        policy=MLPConfig(hidden_sizes=(256, 256), activation="relu"),
         seed=3,
         es=ESConfig(sigma=0.7),
         num_generations=5,
@@ -204,12 +215,13 @@ def test_the_command_is_its_programs(method):
         rollout=RolloutConfig(observation_statistics=False, statistics_fraction=0.1),
     )
     told = command(config, "hopper", method=method).split()
+    actor = ["--policy.hidden-sizes", "256", "256", "--policy.activation", "relu"]
     start = {
         "sac": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "sac"],
         "td3": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "td3"],
         "cloning": [
             *("jax_es.pretrain", "hopper", "--policy", "mlp"),
-            "--rollout.no-observation-statistics",
+            *actor,
         ],
     }[method.name]
     end = {
@@ -219,6 +231,45 @@ def test_the_command_is_its_programs(method):
     }[method.name]
     common = ["--evaluation.num-episodes", "7", "--seed", "3"]
     assert told == ["python", "-m", *start, *common, *end]
+
+
+def asked_for(program, arguments, folder):
+    """Returns the configuration and the method of a command, and its preset."""
+    request = program.parse([*arguments, "--runs-dir", str(folder)])
+    if program is teacher:
+        return request.config, request.settings.method(), request.preset
+    given = request.arguments
+    settings = {
+        **dataclasses.asdict(given.cloning),
+        "dataset": given.dataset,
+        "target_returns": given.target_returns,
+    }
+    return request.config, Method("cloning", settings), request.preset
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (teacher, "hopper"),
+        (teacher, "hopper --algo td3 --policy decision-transformer"),
+        (teacher, "hopper --policy.hidden-sizes 64 64 --policy.activation tanh"),
+        (teacher, "--env.id Pendulum-v1 --evaluation.num-episodes 3 --seed 2"),
+        (pretrain, "hopper --dataset a-v0"),
+        (
+            pretrain,
+            "hopper --dataset a-v0 --rollout.observation-statistics "
+            "--evaluation.num-episodes 10 --target-returns 5 6",
+        ),
+        (pretrain, "hopper-pretrained --policy mlp --dataset a-v0"),
+    ],
+)
+def test_the_command_asks_for_the_same_again(program, arguments, tmp_path):
+    config, method, name = asked_for(program, arguments.split(), tmp_path)
+    told = shlex.split(command(config, name, method=method))
+    assert told[:3] == ["python", "-m", program.__name__]
+    again, method_again, _ = asked_for(program, told[3:], tmp_path)
+    assert method_again == method
+    assert method.values(again) == method.values(config)
 
 
 def test_the_command_of_a_run_that_goes_on_names_the_other():
@@ -269,8 +320,8 @@ def test_a_results_table_names_methods_and_networks(tmp_path):
     policies = [row.split(" | ")[1] for row in rows]
     assert policies == ["SAC, MLP 2×256", "Decision Transformer, after cloning"]
     assert "python -m jax_es.teacher hopper --policy mlp" in rows[0]
-    assert "--algo sac --policy.hidden-sizes 256 256 --learning-rate 0.0" in rows[0]
-    assert "--net 8 8 --seed S`" in rows[0]
+    # Its teacher's activation is ReLU, and this configuration's is not.
+    assert "--algo sac --policy.activation tanh --net 8 8 --seed S`" in rows[0]
     assert "python -m jax_es.train hopper" in rows[1] and "--init runs/x" in rows[1]
 
 

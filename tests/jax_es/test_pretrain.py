@@ -22,7 +22,7 @@ from jax_es.generation import initial_state
 from jax_es.loading import load_mean
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.normalization import mean_and_std
-from jax_es.presets import preset
+from jax_es.presets import for_cloning, preset
 from jax_es.run_directory import Method, RunDirectory, find_run
 
 minari = pytest.importorskip("minari")
@@ -93,7 +93,7 @@ def folder(tmp_path, monkeypatch, datasets):
 
 
 def config(policy="decision-transformer", **more):
-    base = pretraining.for_cloning(preset("inverted-pendulum", policy))
+    base = for_cloning(preset("inverted-pendulum", policy))
     fields = {
         **{"context_length": 3, "width": 8, "num_layers": 1},
         "target_return": 40.0,
@@ -364,9 +364,9 @@ def test_other_data_under_the_same_name(capsys, folder, monkeypatch):
 def test_a_run_of_another_method_is_not_continued(capsys, folder):
     RunDirectory(folder / "runs" / "es").create(config("mlp"), "inverted-pendulum")
     line = refused(["--resume", "--name", "es"], capsys)
-    assert "was trained by openai-es, not by cloning" in line
+    assert "was trained by OpenAI-ES, not by cloning" in line
     line = refused([*TINY, "--resume", "--name", "es"], capsys)
-    assert "was trained by openai-es, not by cloning" in line
+    assert "was trained by OpenAI-ES, not by cloning" in line
 
 
 def test_a_loss_that_diverges_ends_in_one_line(capsys, folder):
