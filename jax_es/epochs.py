@@ -141,7 +141,7 @@ def _fields(record: EpochRecord) -> list[str]:
         f"loss {record.training_loss:8.5f}",
         f"held-out {record.holdout_loss:8.5f}",
         f"evaluation {own.return_mean:9.1f}",
-        *(f"asked-{e.target_return:.10g} {e.return_mean:9.1f}" for e in others),
+        *(f"asked-{e.target_return:.6g} {e.return_mean:9.1f}" for e in others),
         f"length {own.length_mean:7.1f}",
         f"steps/s {record.steps_per_second:7.1f}",
     ]
@@ -152,7 +152,7 @@ def _details(record: EpochRecord | None) -> tuple[str, str]:
         return "compiling and running the first epoch", ""
     own, *others = record.evaluations
     asked = "".join(
-        f"  asked for {e.target_return:.10g}: {e.return_mean:.1f}" for e in others
+        f"  asked for {e.target_return:.6g}: {e.return_mean:.1f}" for e in others
     )
     return (
         f"loss {record.training_loss:.5f}  held-out {record.holdout_loss:.5f}"

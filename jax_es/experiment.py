@@ -325,6 +325,19 @@ def asking_for(config: TrainConfig, mean: PyTree, target_return: float) -> PyTre
     return models.asking_for(config.policy, mean, target_return)
 
 
+def check_cores(config: RolloutConfig) -> None:
+    """Refuses a new run more devices than there are cores; an old one keeps its own.
+
+    Raises:
+        ConfigError: if there are fewer cores than asked for.
+    """
+    require(
+        (config.num_devices or 1) <= available_cores(),
+        f"rollout.num_devices must be at most {available_cores()}, the cores here, "
+        f"got {config.num_devices}.",
+    )
+
+
 def make_devices(config: RolloutConfig) -> Devices:
     """Chooses the local devices.
 

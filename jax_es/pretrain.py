@@ -40,6 +40,7 @@ from jax_es.experiment import (
     POLICY_KINDS,
     PolicyConfig,
     TrainConfig,
+    check_cores,
     policy_kind,
     with_game,
     with_num_devices,
@@ -184,6 +185,7 @@ def parse(argv: list[str]) -> Request:
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         new = f"{preset_name or DEFAULT_PRESET}-cloning-seed{config.seed}-{now}"
+        check_cores(config.rollout)
         run = RunDirectory(arguments.runs_dir / (name or new))
         run.check_new()
     return Request(arguments, config, preset_name or DEFAULT_PRESET, run)
@@ -217,11 +219,11 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
         "--policy out, or start a new run with another --name.",
     )
     settings = dict(method.settings)
-    dataset = settings.pop("dataset")
-    target_returns = tuple(settings.pop("target_returns"))
     try:
+        dataset = settings.pop("dataset")
+        target_returns = tuple(settings.pop("target_returns"))
         cloning = CloningConfig(**settings)
-    except TypeError as error:
+    except (KeyError, TypeError) as error:
         raise ConfigError(
             f"--resume: {run.path} was begun by another version of jax-es ({error}); "
             "start a new run with another --name."

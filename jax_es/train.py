@@ -28,13 +28,13 @@ from jax_es.command_line import (
 )
 from jax_es.config import ConfigError, require
 from jax_es.devices import (
-    available_cores,
     configure_cpu_devices,
     use_compilation_cache,
 )
 from jax_es.experiment import (
     POLICY_KINDS,
     TrainConfig,
+    check_cores,
     policy_kind,
     with_game,
     with_num_devices,
@@ -253,11 +253,7 @@ def parse(argv: list[str]) -> Request:
         if is_experiment and num_seeds is None:
             num_seeds = Experiment(run).num_seeds
     else:
-        require(
-            (config.rollout.num_devices or 1) <= available_cores(),
-            f"rollout.num_devices must be at most {available_cores()}, the cores here, "
-            f"got {config.rollout.num_devices}.",
-        )
+        check_cores(config.rollout)
         require(
             config.init is not None or preset_name not in PRETRAINED_PRESETS,
             f"preset {preset_name} goes on from a pretrained policy; add --init RUN "
