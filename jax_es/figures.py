@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
@@ -252,6 +253,7 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     panels = {name: [BASE, *changed] for name, changed in swept.items() if changed}
     figure, axes = _grid(len(panels), min(3, len(panels)))
     looks = _looks({"": {str(e.path): [] for e in evaluations}})
+    names = _told_apart([evaluation.path for evaluation in evaluations])
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
         for row, evaluation in enumerate(evaluations):
             low, median, high = np.transpose(
@@ -263,7 +265,7 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
                 median,
                 yerr=[median - low, high - median],
                 capsize=3,
-                label=evaluation.path.name,
+                label=names[row],
                 **looks[str(evaluation.path)],
             )
         labels = [_value(getattr(condition, name)) for condition in shown]
@@ -271,6 +273,15 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
         axis.set(xlabel=name.replace("_", " "), ylabel="episode return")
     _add_legend(figure, axes, every=len(axes))
     return figure
+
+
+def _told_apart(paths: Sequence[Path]) -> list[str]:
+    """Returns folders' names, with those of the folders above where they are alike."""
+    names = [path.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath([path.absolute().parent for path in paths])
+    return [os.path.relpath(path, shared) for path in paths]
 
 
 def _quartiles(returns: np.ndarray) -> np.ndarray:

@@ -233,10 +233,13 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     assert [t.get_text() for t in weights.get_xticklabels()] == ["as trained", "int8"]
     assert weights.containers[0].lines[0].get_ydata().tolist() == [3, 33]
     assert (targets.get_xlabel(), weights.get_xlabel()) == ("target return", "weights")
-    assert [t.get_text() for t in targets.get_legend().get_texts()] == [
-        "seed-0",
-        "seed-1",
-    ]
+    assert legend(targets) == ["seed-0", "seed-1"]
+    alike = [e._replace(path=Path(f"a/{n}/seed-0")) for e, n in zip(evaluations, "xy")]
+    assert legend(figures.conditions(alike).axes[0]) == ["x/seed-0", "y/seed-0"]
+
+
+def legend(axis):
+    return [text.get_text() for text in axis.get_legend().get_texts()]
 
 
 def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
