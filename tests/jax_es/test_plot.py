@@ -234,7 +234,10 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     assert weights.containers[0].lines[0].get_ydata().tolist() == [3, 33]
     assert (targets.get_xlabel(), weights.get_xlabel()) == ("target return", "weights")
     assert legend(targets) == ["seed-0", "seed-1"]
-    alike = [e._replace(path=Path(f"a/{n}/seed-0")) for e, n in zip(evaluations, "xy")]
+    alike = [
+        e._replace(path=Path(f"a/{n}/seed-0"))
+        for e, n in zip(evaluations, "xy", strict=True)
+    ]
     assert legend(figures.conditions(alike).axes[0]) == ["x/seed-0", "y/seed-0"]
 
 
