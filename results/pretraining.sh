@@ -21,14 +21,16 @@ for seed in 0 1 2; do
     --runs-dir "$runs/clone" --name "seed-$seed"
 done
 evolve() {  # name preset options…
-  "$python" -m jax_es.train "${@:2}" --policy.target-return 1000 --seeds 3 \
-    --num-generations 100000 --max-env-steps 500000 --checkpoint-every 10 \
+  "$python" -m jax_es.train "$2" --max-env-steps 500000 "${@:3}" --seeds 3 \
+    --policy.target-return 1000 --num-generations 100000 --checkpoint-every 10 \
     --runs-dir "$runs" --name "$1"
 }
 evolve es-from-clone hopper-pretrained --init "$runs/clone"
 evolve es-from-clone-standard hopper-pretrained-standard --init "$runs/clone"
 evolve es-from-clone-statistics hopper-pretrained-statistics --init "$runs/clone"
 evolve es-from-clone-no-decay hopper-pretrained --init "$runs/clone" --es.weight-decay 0
+evolve es-from-clone-256-pairs hopper-pretrained --init "$runs/clone" \
+  --es.num-pairs 256 --max-env-steps 1500000
 evolve es-from-scratch hopper
 for run in "$runs"/{td3,sac,clone/seed-*,es-*/seed-*}; do
   kept=results/pretraining/${run#"$runs"/}
