@@ -421,6 +421,6 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
     entry = 0.8 + 0.07 * letters
     columns = min(len(named), max(1, int(figure.get_figwidth() / entry)))
     # The legend adds to the figure's height, not to take it from the panels.
-    rows = math.ceil(len(named) / columns)
+    rows = math.ceil(sum(len(name.splitlines()) for name in named) / columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * rows)
     figure.legend(named.values(), named, loc="outside lower center", ncols=columns)

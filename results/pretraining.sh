@@ -38,3 +38,6 @@ for run in "$runs"/{td3,sac,clone/seed-*,es-*/seed-*}; do
   cp "$run"/{config.json,metrics.jsonl} "$kept"
 done
 "$python" -m jax_es.results
+"$python" -m jax_es.plot \
+  results/pretraining/{sac,td3,es-from-scratch,es-from-clone,es-from-clone-256-pairs} \
+  --x env-steps --output results/pretraining.png
