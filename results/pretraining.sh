@@ -12,6 +12,9 @@ teacher=(--steps 100000 --evaluate-every 5000 --seed 0 --runs-dir "$runs")
 "$python" -m jax_es.teacher hopper --algo td3 --learning-starts 5000 --train-freq 1 \
   "${teacher[@]}" --name td3
 "$python" -m jax_es.teacher hopper --algo sac --train-freq 1 "${teacher[@]}" --name sac
+"$python" -m jax_es.teacher hopper --algo td3 --policy decision-transformer \
+  --policy.target-return 1000 --steps 20000 --evaluate-every 1000 \
+  --learning-starts 2000 --gradient-steps 2 --seed 0 --runs-dir "$runs" --name td3-dt
 "$python" -m jax_es.collect "$runs/td3" --dataset hopper-td3-v0 --episodes 200 \
   --root "$runs/datasets"
 for seed in 0 1 2; do
@@ -32,12 +35,12 @@ evolve es-from-clone-no-decay hopper-pretrained --init "$runs/clone" --es.weight
 evolve es-from-clone-256-pairs hopper-pretrained --init "$runs/clone" \
   --es.num-pairs 256 --max-env-steps 1500000
 evolve es-from-scratch hopper
-for run in "$runs"/{td3,sac,clone/seed-*,es-*/seed-*}; do
+for run in "$runs"/{td3,td3-dt,sac,clone/seed-*,es-*/seed-*}; do
   kept=results/pretraining/${run#"$runs"/}
   mkdir -p "$kept"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
 done
 "$python" -m jax_es.results
 "$python" -m jax_es.plot \
-  results/pretraining/{sac,td3,es-from-scratch,es-from-clone,es-from-clone-256-pairs} \
+  results/pretraining/{sac,td3,td3-dt,es-from-scratch,es-from-clone,es-from-clone-256-pairs} \
   --x env-steps --output results/pretraining.png
