@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -85,6 +86,14 @@ def take_option(arguments: list[str], option: str) -> str | None:
             del arguments[index]
             return arguments.pop(index)
     return None
+
+
+def named_folder(arguments: list[str]) -> tuple[Path, str | None]:
+    """Returns ``--runs-dir`` and ``--name`` of a command line; takes none from it."""
+    copy = list(arguments)
+    name = take_option(copy, "--name")
+    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
+    return Path(runs_dir or "runs"), name
 
 
 @contextlib.contextmanager

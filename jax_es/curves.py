@@ -17,7 +17,7 @@ import numpy as np
 from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.experiment import TrainConfig, differing, policy_kind
 from jax_es.methods import FREE_SETTINGS, OPENAI_ES, Method
-from jax_es.metrics import METRICS_FILE, GenerationRecord, read_metrics
+from jax_es.metrics import GenerationRecord, records_so_far
 from jax_es.run_directory import FREE_TO_CHANGE, find_runs
 
 AXES = {
@@ -108,8 +108,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
 def _read(path: str | os.PathLike[str]) -> Run:
     (run,) = find_runs(path)
     config, method = run.config(), run.method()
-    begun = (run.path / METRICS_FILE).exists()
-    records = read_metrics(run.path) if begun else []
+    records = records_so_far(run.path)
     name = variant(config, method, run.method_before())
     return Run(str(path), config, method, records, _task(config.env), name)
 

@@ -22,11 +22,10 @@ from jax_es.experiment import TrainConfig, asking_for
 from jax_es.generation import Parts, build, evaluation_tasks, score
 from jax_es.methods import Method
 from jax_es.metrics import (
-    METRICS_FILE,
     GenerationRecord,
     MetricsWriter,
     evaluation_record,
-    read_metrics,
+    records_so_far,
 )
 from jax_es.normalization import ObservationStatistics
 from jax_es.openai_es import Population
@@ -80,7 +79,7 @@ class GradientRun:
         self.parts = parts
         self.num_evaluations = num_evaluations
         self.best, self.seconds_before = -math.inf, 0.0
-        kept = [r for r in _records(run) if r.generation < num_evaluations]
+        kept = [r for r in records_so_far(run.path) if r.generation < num_evaluations]
         if kept:
             self.best = kept[-1].best_evaluation_return
             self.seconds_before = kept[-1].seconds_elapsed
@@ -261,8 +260,3 @@ def check_method(run: RunDirectory, method: Method) -> None:
         f"--resume would change the run in {run.path}: {'; '.join(changed)}. Leave "
         "these as they were, or start a new run with another --name.",
     )
-
-
-def _records(run: RunDirectory) -> list[GenerationRecord]:
-    """Returns the records of a run that may not have begun."""
-    return read_metrics(run.path) if (run.path / METRICS_FILE).exists() else []

@@ -334,6 +334,12 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[GenerationRecord
     return [record for record, _ in _parse(path)]
 
 
+def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationRecord]:
+    """Reads the records of a run that may not have begun, as :func:`read_metrics`."""
+    begun = (Path(run_directory) / METRICS_FILE).exists()
+    return read_metrics(run_directory) if begun else []
+
+
 def _to_line(record: GenerationRecord) -> bytes:
     values = {
         name: value if math.isfinite(value) else None

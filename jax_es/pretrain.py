@@ -23,6 +23,7 @@ from jax_es.command_line import (
     Stopped,
     StopSignals,
     input_errors,
+    named_folder,
     parse_options,
     run_program,
     take_option,
@@ -60,7 +61,7 @@ from jax_es.run_directory import (
     RunDirectory,
     check_name,
     find_run,
-    list_runs,
+    path_to_resume,
     resume_options,
 )
 
@@ -180,7 +181,7 @@ def parse(argv: list[str]) -> Request:
     )
     check_name(name)
     if arguments.resume:
-        run = _run_to_resume(arguments.name, arguments.runs_dir)
+        run = find_run(path_to_resume(arguments.runs_dir, name))
         config = run.with_stored_devices(config)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -205,10 +206,7 @@ def _arguments(config: TrainConfig, cloning: CloningConfig, **more) -> Arguments
 
 def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Arguments]:
     """Returns the configuration and the settings of the run that ``--name`` names."""
-    copy = list(arguments)
-    name = take_option(copy, "--name")
-    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
-    run = _run_to_resume(name, Path(runs_dir or "runs"))
+    run = find_run(path_to_resume(*named_folder(arguments)))
     config, method = run.config(), run.method()
     # To see that it is a clone; its settings are compared when all are known.
     check_method(run, Method(CLONING, {}))
@@ -231,15 +229,6 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
     return config, _arguments(
         config, cloning, dataset=dataset, target_returns=target_returns
     )
-
-
-def _run_to_resume(name: str | None, runs_dir: Path) -> RunDirectory:
-    require(
-        name is not None,
-        "--resume needs --name NAME, the run to continue. "
-        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
-    )
-    return find_run(runs_dir / str(name))
 
 
 def _pretrain(request: Request, signals: StopSignals) -> None:

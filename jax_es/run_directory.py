@@ -317,6 +317,20 @@ def check_name(name: str | None) -> None:
     )
 
 
+def path_to_resume(runs_dir: Path, name: str | None) -> Path:
+    """Returns the folder that ``--resume --name NAME`` means.
+
+    Raises:
+        ConfigError: without a name; it lists the newest runs.
+    """
+    if name is None:
+        raise ConfigError(
+            "--resume needs --name NAME, the run to continue. "
+            f"Runs in {runs_dir}: {list_runs(runs_dir)}."
+        )
+    return runs_dir / name
+
+
 def resume_options(run: RunDirectory) -> str:
     """Returns the options that continue a run, or the experiment it is part of."""
     path = (experiment_of(run) or run).path

@@ -21,6 +21,7 @@ from jax_es.command_line import (
     Stopped,
     StopSignals,
     input_errors,
+    named_folder,
     parse_options,
     run_program,
     take_option,
@@ -51,7 +52,7 @@ from jax_es.run_directory import (
     RunDirectory,
     check_name,
     find_run,
-    list_runs,
+    path_to_resume,
     resume_options,
     warn_of_changed_versions,
 )
@@ -181,7 +182,7 @@ def parse(argv: list[str]) -> Request:
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
     check_name(name)
     if arguments.resume:
-        run = find_run(_named(arguments.runs_dir, name))
+        run = find_run(path_to_resume(arguments.runs_dir, name))
         # Of the settings only the steps may change: the rest decides the numbers.
         kept = {k: v for k, v in settings.method().settings.items() if k != "steps"}
         check_method(run, Method(settings.algo, kept))
@@ -210,10 +211,7 @@ def _default(preset_name: str | None, kind: str | None) -> Arguments:
 
 def _stored(rest: list[str]) -> Arguments:
     """Returns what the run was begun with that ``--name`` names."""
-    copy = list(rest)
-    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
-    name = take_option(copy, "--name")
-    run = find_run(_named(Path(runs_dir or "runs"), name))
+    run = find_run(path_to_resume(*named_folder(rest)))
     method, config = run.method(), run.config()
     # To see that it is a teacher's; its settings are compared when all are known.
     check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
@@ -221,15 +219,6 @@ def _stored(rest: list[str]) -> Arguments:
     return Arguments(
         config.env, config.policy, settings, config.evaluation, config.seed
     )
-
-
-def _named(runs_dir: Path, name: str | None) -> Path:
-    require(
-        name is not None,
-        "--resume needs --name NAME, the run to continue. "
-        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
-    )
-    return runs_dir / str(name)
 
 
 def check_trainable(request: Request) -> None:

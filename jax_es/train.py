@@ -22,6 +22,7 @@ from jax_es.command_line import (
     Stopped,
     StopSignals,
     input_errors,
+    named_folder,
     parse_options,
     run_program,
     take_option,
@@ -51,7 +52,7 @@ from jax_es.run_directory import (
     RunDirectory,
     check_name,
     find_run_or_experiment,
-    list_runs,
+    path_to_resume,
     resume_options,
     warn_of_changed_versions,
 )
@@ -234,12 +235,8 @@ def parse(argv: list[str]) -> Request:
     config = with_game(arguments.config)
     check_name(arguments.name)
     if arguments.resume:
-        require(
-            arguments.name is not None,
-            "--resume needs --name NAME, the run to continue. "
-            f"Runs in {arguments.runs_dir}: {list_runs(arguments.runs_dir)}.",
-        )
-        run = find_run_or_experiment(arguments.runs_dir / str(arguments.name))
+        path = path_to_resume(arguments.runs_dir, arguments.name)
+        run = find_run_or_experiment(path)
         check_method(run, OPENAI_ES)
         config = run.with_stored_devices(config)
         run.check_resumable(config)
@@ -269,16 +266,8 @@ def parse(argv: list[str]) -> Request:
 
 def _stored(arguments: list[str]) -> TrainConfig:
     """Returns the configuration of the run or experiment that ``--name`` names."""
-    copy = list(arguments)
-    name = take_option(copy, "--name")
-    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
-    runs_dir = Path(runs_dir or "runs")
-    require(
-        name is not None,
-        "--resume needs --name NAME, the run to continue. "
-        f"Runs in {runs_dir}: {list_runs(runs_dir)}.",
-    )
-    return find_run_or_experiment(runs_dir / str(name)).config()
+    path = path_to_resume(*named_folder(arguments))
+    return find_run_or_experiment(path).config()
 
 
 def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:

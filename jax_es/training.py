@@ -31,10 +31,10 @@ from jax_es.generation import (
 from jax_es.gradient_run import check_method
 from jax_es.methods import OPENAI_ES
 from jax_es.metrics import (
-    METRICS_FILE,
     GenerationRecord,
     MetricsWriter,
     read_metrics,
+    records_so_far,
     return_statistics,
 )
 from jax_es.progress import Progress
@@ -125,7 +125,7 @@ def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainSt
         f"max_env_steps must be more than {state.total_env_steps}, the steps that "
         f"{run.path} has taken, got {limit}.",
     )
-    _records(run)
+    records_so_far(run.path)
     run.resume(parts.config)
     return state
 
@@ -229,7 +229,7 @@ class _Session:
         self._check_stop = check_stop
         self._saved = first
         self.records: list[GenerationRecord] = []
-        kept = [r for r in _records(run) if r.generation < first]
+        kept = [r for r in records_so_far(run.path) if r.generation < first]
         before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - before
 
@@ -297,11 +297,6 @@ class _Session:
     def _on_step(self, progress: RolloutProgress) -> None:
         self._check_stop()
         self._progress.tasks_done(progress.num_done, progress.num_tasks)
-
-
-def _records(run: RunDirectory) -> list[GenerationRecord]:
-    """Returns the records of a run that may not have begun."""
-    return read_metrics(run.path) if (run.path / METRICS_FILE).exists() else []
 
 
 def generation_record(generation: Generation, elapsed: float) -> GenerationRecord:
