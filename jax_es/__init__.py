@@ -18,11 +18,17 @@ if TYPE_CHECKING:
         EvaluationConfig,
         RolloutConfig,
     )
+    from jax_es.es.openai_es import (
+        ESInfo,
+        ESState,
+        OpenAIES,
+        Population,
+        openai_es,
+    )
     from jax_es.experiment import TrainConfig
     from jax_es.loading import LoadedPolicy, load_policy
     from jax_es.metrics import read_metrics
     from jax_es.noise import FullNoise, Noise
-    from jax_es.openai_es import ESInfo, ESState, OpenAIES, Population
     from jax_es.presets import PRESETS, preset
     from jax_es.pretraining import pretrain_run
     from jax_es.rollout import Rollout, RolloutResult
@@ -36,15 +42,15 @@ _HOME = {
     "ConfigError": "config",
     "EnvConfig": "config",
     "ESConfig": "config",
-    "ESInfo": "openai_es",
-    "ESState": "openai_es",
+    "ESInfo": "es.openai_es",
+    "ESState": "es.openai_es",
     "EvaluationConfig": "config",
     "FullNoise": "noise",
     "LoadedPolicy": "loading",
     "Noise": "noise",
-    "OpenAIES": "openai_es",
+    "OpenAIES": "es.openai_es",
     "PRESETS": "presets",
-    "Population": "openai_es",
+    "Population": "es.openai_es",
     "Rollout": "rollout",
     "RolloutConfig": "config",
     "RolloutResult": "rollout",
@@ -52,6 +58,7 @@ _HOME = {
     "TrainConfig": "experiment",
     "find_runs": "run_directory",
     "load_policy": "loading",
+    "openai_es": "es.openai_es",
     "preset": "presets",
     "pretrain_run": "pretraining",
     "read_metrics": "metrics",
@@ -81,6 +88,7 @@ __all__ = [
     "__version__",
     "find_runs",
     "load_policy",
+    "openai_es",
     "preset",
     "pretrain_run",
     "read_metrics",
@@ -94,3 +102,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'jax_es' has no attribute {name!r}")
     return getattr(importlib.import_module(f"jax_es.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, as ``help(jax_es)`` shows them."""
+    return sorted(__all__)

@@ -62,6 +62,7 @@ from jax_es.devices import (
     spread_weighted_sum,
     use_compilation_cache,
 )
+from jax_es.es.openai_es import openai_es
 from jax_es.experiment import TrainConfig
 from jax_es.generation import (
     Parts,
@@ -74,7 +75,6 @@ from jax_es.generation import (
 )
 from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.normalization import mean_and_std, merge
-from jax_es.openai_es import openai_es
 from jax_es.rollout import Rollout, RolloutProgress
 from jax_es.slots import Shared, SlotPrograms
 from jax_es.task_queue import Tasks

@@ -20,10 +20,10 @@ import numpy as np
 from jax_es.config import ConfigError, require
 from jax_es.dataset import OUR_METADATA, read_metadata
 from jax_es.dataset_writer import DatasetWriter
+from jax_es.es.openai_es import Population
 from jax_es.experiment import TrainConfig, asking_for, env_spec, make_noise
 from jax_es.generation import build
 from jax_es.loading import TrainedMean, check_fits
-from jax_es.openai_es import Population
 from jax_es.recording import Recording, RecordingEnv, check_noise
 from jax_es.rollout import Rollout, RolloutProgress
 from jax_es.run_directory import git_commit, versions

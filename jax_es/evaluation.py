@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError
+from jax_es.es.openai_es import Population
 from jax_es.experiment import TrainConfig, asking_for, differences, differing
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
 from jax_es.methods import FREE_SETTINGS
-from jax_es.openai_es import Population
 from jax_es.random_play import play_at_random
 from jax_es.robustness import Precision, round_weights
 from jax_es.rollout import RolloutResult

@@ -2,7 +2,7 @@
 
 evosax minimises, keeps the mean as one vector and wants its population back. Behind
 this bridge fitness is maximised, weights are pytrees, and ``init`` / ``ask`` / ``tell``
-are pure functions of one state, like :class:`jax_es.openai_es.OpenAIES`.
+are pure functions of one state, like :class:`jax_es.es.openai_es.OpenAIES`.
 
 The whole population is materialised, P × |θ| numbers, and CMA-ES adds |θ|² of its own:
 use it to compare algorithms on small policies, not to train a transformer.

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from jax_es.devices import Devices, spread_weighted_sum
+from jax_es.es.openai_es import ESInfo, ESState, OpenAIES, openai_es
 from jax_es.experiment import (
     TrainConfig,
     make_devices,
@@ -22,7 +23,6 @@ from jax_es.experiment import (
     slot_groups,
 )
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
-from jax_es.openai_es import ESInfo, ESState, OpenAIES, openai_es
 from jax_es.random_play import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
 from jax_es.task_queue import IDLE, Tasks

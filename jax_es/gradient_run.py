@@ -18,6 +18,7 @@ import numpy as np
 
 from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
+from jax_es.es.openai_es import Population
 from jax_es.experiment import TrainConfig, asking_for
 from jax_es.generation import Parts, build, evaluation_tasks, score
 from jax_es.methods import Method
@@ -28,7 +29,6 @@ from jax_es.metrics import (
     records_so_far,
 )
 from jax_es.normalization import ObservationStatistics
-from jax_es.openai_es import Population
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory
 from jax_es.types import PyTree, needs_reference

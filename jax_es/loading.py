@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
-from jax_es.experiment import TrainConfig, make_env, make_policy
+from jax_es.experiment import TrainConfig, make_env, make_policy, policy_kind
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.run_directory import find_run
@@ -83,6 +83,7 @@ class LoadedPolicy:
     Example::
 
         policy = jax_es.load_policy("runs/quickstart")
+        print(policy)  # which network, for which task, trained by what
         env = gymnasium.make(policy.env_id, **policy.env_options)
         observation, _ = env.reset(seed=0)
         policy.reset()
@@ -127,10 +128,20 @@ class LoadedPolicy:
         if needs_reference(policy):
             reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
             self._variables |= policy.prepare(self._variables, reference)
+        count = sum(np.size(leaf) for leaf in jax.tree.leaves(trained.mean))
+        self._repr = (
+            f"LoadedPolicy({policy_kind(trained.config.policy)} for {self.env_id}: "
+            f"{count:,} parameters, checkpoint {self.generation} of "
+            f"{trained.method.title})"
+        )
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
         # The implementation is pinned, so that sampled actions repeat.
         self._key = jax.random.key(seed, impl="threefry2x32")
         self.reset()
+
+    def __repr__(self) -> str:
+        """Says what it is."""
+        return self._repr
 
     def reset(self) -> None:
         """Forgets everything: the next call is the first step of new episodes."""

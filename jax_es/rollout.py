@@ -29,6 +29,7 @@ import numpy as np
 
 from jax_es.config import require
 from jax_es.devices import Devices
+from jax_es.es.openai_es import Population
 from jax_es.noise import Noise
 from jax_es.normalization import (
     ObservationStatistics,
@@ -37,7 +38,6 @@ from jax_es.normalization import (
     observe,
     scaled,
 )
-from jax_es.openai_es import Population
 from jax_es.slots import Refill, Shared, SlotPrograms, Slots
 from jax_es.task_queue import IDLE, TaskQueue, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv

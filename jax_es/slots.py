@@ -20,9 +20,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jax_es.devices import Devices
+from jax_es.es.openai_es import Population
 from jax_es.noise import Noise, member_key
 from jax_es.normalization import normalized
-from jax_es.openai_es import Population
 from jax_es.task_queue import IDLE
 from jax_es.types import Policy, PyTree, Variables, needs_reference
 

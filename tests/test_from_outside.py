@@ -114,6 +114,13 @@ def test_every_array_of_a_checkpoint_has_its_documented_shape_and_type(mlp):
         assert any(f"``{'/'.join(parts[:n])}``" in documentation for n in (1, 2)), name
 
 
+def test_a_policy_prints_what_it_is(mlp):
+    assert repr(jax_es.load_policy(mlp, "last")) == (
+        "LoadedPolicy(mlp for HalfCheetah-v5: 210 parameters, checkpoint 2 of "
+        "OpenAI-ES)"
+    )
+
+
 def play(env, policy, seed=0):
     """The plain loop; returns the sum of rewards and the last info."""
     observation, _ = env.reset(seed=seed)

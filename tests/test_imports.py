@@ -1,6 +1,9 @@
 """Who may import whom, read from the source: no room reaches into another's."""
 
 import ast
+import importlib
+import pkgutil
+import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -105,6 +108,22 @@ def test_public_names_are_found_where_they_are_said_to_be():
     assert sorted(jax_es.__all__) == sorted({*jax_es._HOME, "__version__"})
 
 
+def test_a_public_name_is_no_module():
+    """Or importing the module would put it where the name was."""
+    modules = {module.name for module in pkgutil.iter_modules(jax_es.__path__)}
+    assert not modules & set(jax_es.__all__)
+    importlib.import_module("jax_es.es.openai_es")
+    assert callable(jax_es.openai_es)
+
+
+def test_dir_and_help_show_the_public_names():
+    assert dir(jax_es) == sorted(jax_es.__all__)
+    text = pydoc.plain(pydoc.render_doc(jax_es))
+    for name in jax_es._HOME:
+        assert name in text
+    assert "Builds OpenAI-ES." in text
+
+
 def test_importing_the_package_starts_nothing():
     program = "import jax_es, sys; print(*sys.modules)"
     command = [sys.executable, "-c", program]
@@ -123,8 +142,8 @@ def test_importing_the_package_starts_nothing():
         ("jax_es/rollout.py", "from models import MLPConfig", "imports models"),
         ("jax_es/rollout.py", "import numpy, envs.make", "imports envs"),
         ("jax_es/train.py", "def f():\n  import evosax", ":2 imports evosax"),
-        ("jax_es/openai_es.py", "import tyro", "imports tyro"),
-        ("jax_es/openai_es.py", "import orbax.checkpoint", "imports orbax"),
+        ("jax_es/es/openai_es.py", "import tyro", "imports tyro"),
+        ("jax_es/es/openai_es.py", "import orbax.checkpoint", "imports orbax"),
         ("jax_es/noise.py", "from tests.probe_envs import E", "imports tests"),
         ("envs/progress.py", "import rich", "imports rich"),
         ("jax_es/noise.py", "from .types import PyTree", "imports relatively"),

@@ -12,9 +12,9 @@ from evosax.core.fitness_shaping import (
 )
 
 from jax_es.config import ConfigError, ESConfig
+from jax_es.es.openai_es import make_optimizer, openai_es
 from jax_es.evosax_bridge import evosax_strategy
 from jax_es.noise import FullNoise
-from jax_es.openai_es import make_optimizer, openai_es
 
 MEAN = {"bias": jnp.array([3.0, -2.0]), "kernel": jnp.full((2, 2), 0.5)}
 CENTRE = 1.5

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jax_es.config import ESConfig
+from jax_es.es.openai_es import openai_es
 from jax_es.noise import FullNoise, LowRankNoise, member_key, normals, unflatten
-from jax_es.openai_es import openai_es
 from tests.models.perturbed import materialised
 
 pytestmark = pytest.mark.usefixtures("strict_jax")

@@ -11,8 +11,8 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.devices import Devices, spread_weighted_sum
+from jax_es.es.openai_es import openai_es
 from jax_es.noise import FullNoise, LowRankNoise, Noise, member_key
-from jax_es.openai_es import openai_es
 from tests.jax_es.test_fitness import numpy_weights
 from tests.models.perturbed import materialised
 

@@ -16,9 +16,9 @@ import pytest
 from envs.make import make as make_vector_env
 from jax_es.config import ConfigError, ESConfig
 from jax_es.devices import Devices
+from jax_es.es.openai_es import openai_es
 from jax_es.noise import FullNoise
 from jax_es.normalization import ObservationStatistics
-from jax_es.openai_es import openai_es
 from jax_es.rollout import Rollout
 from jax_es.slots import SlotPrograms
 from jax_es.task_queue import IDLE, Tasks

@@ -12,8 +12,8 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.devices import Devices
+from jax_es.es.openai_es import openai_es
 from jax_es.noise import FullNoise, LowRankNoise
-from jax_es.openai_es import openai_es
 from jax_es.slots import Refill, Shared, SlotPrograms
 from models import (
     BoxActions,

@@ -23,6 +23,7 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.devices import Devices, spread_weighted_sum
+from jax_es.es.openai_es import openai_es
 from jax_es.experiment import TrainConfig
 from jax_es.generation import (
     Parts,
@@ -38,7 +39,6 @@ from jax_es.generation import (
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.noise import FullNoise
 from jax_es.normalization import initial_statistics
-from jax_es.openai_es import openai_es
 from jax_es.progress import Progress
 from jax_es.rollout import Rollout, RolloutResult
 from jax_es.run_directory import RunDirectory

@@ -1,0 +1,1 @@
+"""Who is evaluated, and how θ moves: evolution strategies, one a file."""
