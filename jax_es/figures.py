@@ -1,8 +1,8 @@
 """Figures of runs, drawn with matplotlib: learning, population, time, aggregates.
 
 Each function takes the runs of ``curves.group``, or evaluations, and returns a figure.
-Lines differ in colour, dashes and marker, areas in hatching, so that they are told
-apart in print.
+Lines differ in colour and dashes, areas in hatching, so that they are told apart in
+print. Axes begin at 0 where nothing lies below, and legends hide no data.
 """
 
 import contextlib
@@ -25,8 +25,7 @@ from jax_es.evaluation import BASE, Condition, Evaluation
 
 STYLE_FILE = Path(__file__).with_name("style.mplstyle")
 
-LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)))
 
 ROUND = (1, 2, 2.5, 5, 10)
 """Distances between ticks, up to a power of ten."""
@@ -36,7 +35,7 @@ TIMES = {
     "environment": ("seconds_environment", "0.80", "///"),
     "noise": ("seconds_noise", "0.55", "..."),
     "update": ("seconds_update", "0.92", "xxx"),
-    "other": ("seconds_other", "1.00", ""),
+    "other (bookkeeping on the host)": ("seconds_other", "1.00", ""),
 }
 """Where a generation's time goes → record's field, shade of gray, hatching."""
 
@@ -78,16 +77,16 @@ def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure
     One row a task if there are several x's, else one panel a task.
     """
     y_field, y_label = RETURNS[y]
-    columns = len(xs) if len(xs) > 1 else min(3, len(panels))
+    columns = len(xs) if len(xs) > 1 else None
     figure, axes = _grid(len(panels) * len(xs), columns)
-    looks = _looks(panels)
+    looks = _looks(_with_seeds(panels))
     for axis, (task, x) in zip(axes, itertools.product(panels, xs), strict=True):
         for kind, runs in sorted(panels[task].items()):
-            values = band(runs, AXES[x][0], y_field)
-            _draw_band(axis, values, looks[kind], kind, runs, len(panels[task]))
+            _draw_band(axis, band(runs, AXES[x][0], y_field), looks[kind])
         axis.set(title=task, ylabel=y_label)
         _label_x(axis, x)
-    _add_legend(figure, axes, every=len(xs))
+        _from_zero(axis)
+    _add_legend(figure, axes)
     return figure
 
 
@@ -99,11 +98,10 @@ def population(panels: Panels, x: str = "generations") -> Figure:
     percentile); over several seeds, the median of each. The evaluation of the mean
     policy lies over it.
     """
-    cells = [(t, k) for t, lines in panels.items() for k in sorted(lines)]
-    figure, axes = _grid(len(cells), min(3, len(cells)))
+    cells = _cells(panels)
+    figure, axes = _grid(len(cells))
     fields = ("return_mean", "return_p2_5", "return_p97_5", "evaluation_return_mean")
-    for axis, (task, kind) in zip(axes, cells, strict=True):
-        runs = panels[task][kind]
+    for axis, (title, runs) in zip(axes, cells, strict=True):
         grid, *_ = on_grid(runs, AXES[x][0], fields[0])
         mean, low, high, evaluation = (
             np.median(on_grid(runs, AXES[x][0], field)[1], axis=0) for field in fields
@@ -120,33 +118,38 @@ def population(panels: Panels, x: str = "generations") -> Figure:
         )
         axis.plot(grid, mean, color=_colour(0), label="mean of the members")
         axis.plot(grid, evaluation, "--", color=_colour(1), label="mean policy θ")
-        name = textwrap.fill(f"{kind} ({_seeds(runs)})", 44)
-        axis.set(title=f"{task}\n{name}", ylabel="episode return")
+        axis.set(title=title, ylabel="episode return")
         _label_x(axis, x)
-    axes[0].legend()
+        _from_zero(axis)
+    _add_legend(figure, axes)
     return figure
 
 
 @_styled
 def iteration(panels: Panels) -> Figure:
-    """Draws the wall-clock time of each generation, one panel a task."""
-    figure, axes = _grid(len(panels), min(3, len(panels)))
-    looks = _looks(panels)
+    """Draws the wall-clock time of each generation, one panel a task.
+
+    Compiling, and whatever halts a run, makes a few generations many times as long as
+    the others: they run off the top, where triangles mark them.
+    """
+    figure, axes = _grid(len(panels))
+    looks = _looks(_with_seeds(panels))
     for axis, (task, lines) in zip(axes, panels.items(), strict=True):
         bands = {
             kind: band(runs, "generation", "seconds_total")
             for kind, runs in sorted(lines.items())
         }
-        for kind, values in bands.items():
-            _draw_band(axis, values, looks[kind], kind, lines[kind], len(lines))
-        # Compiling makes the first generation many times as long as the others.
-        top = max(
-            np.percentile(b.high[1:] if len(b.high) > 1 else b.high, 90)
+        top = 1.3 * max(
+            float(np.percentile(b.high[1:] if len(b.high) > 1 else b.high, 90))
             for b in bands.values()
         )
+        for row, (kind, values) in enumerate(bands.items()):
+            _draw_band(axis, values, looks[kind])
+            _mark_above(axis, values, top, looks[kind]["color"], row)
         axis.set(title=task, ylabel="wall-clock per generation (s)")
-        axis.set_ylim(0, 1.3 * float(top))
         _label_x(axis, "generations")
+        _from_zero(axis)
+        axis.set_ylim(0, top)
     _add_legend(figure, axes)
     return figure
 
@@ -154,11 +157,11 @@ def iteration(panels: Panels) -> Figure:
 @_styled
 def time(panels: Panels) -> Figure:
     """Draws where the time went, one bar a task and variant, over all generations."""
-    cells = [(t, k) for t, lines in panels.items() for k in sorted(lines)]
-    figure, (axis,) = _grid(1, 1, size=(7.2, 1.1 + 0.5 * len(cells)))
+    cells = _cells(panels)
+    figure, (axis,) = _grid(1, size=(7.2, 1.1 + 0.5 * len(cells)))
     shares = {name: [] for name in TIMES}
-    for task, kind in cells:
-        records = [record for run in panels[task][kind] for record in run]
+    for _, runs in cells:
+        records = [record for run in runs for record in run]
         total = sum(record.seconds_total for record in records)
         for name, (field, _, _) in TIMES.items():
             seconds = sum(getattr(record, field) for record in records)
@@ -180,10 +183,7 @@ def time(panels: Panels) -> Figure:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
         axis.bar_label(bars, texts, label_type="center", fontsize=8, bbox=box)
         left += shares[name]
-    axis.set_yticks(
-        range(len(cells)),
-        [f"{task}\n{kind} ({_seeds(panels[task][kind])})" for task, kind in cells],
-    )
+    axis.set_yticks(range(len(cells)), [title for title, _ in cells])
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
     axis.set(xlabel="wall-clock time (%)", xlim=(0, 100.3))
@@ -207,30 +207,33 @@ def aggregated(
         ConfigError: if the runs cannot be compared over tasks.
     """
     aggregate.check_comparable(panels)
-    scale, looks = aggregate.scales(panels, references), _looks(panels)
+    scale = aggregate.scales(panels, references)
+    looks = _looks({kind: kind for lines in panels.values() for kind in lines})
     figure, axes = _grid(len(xs) + 1, min(len(xs) + 1, 4))
     for axis, x in zip(axes, xs, strict=False):
         for kind, look in looks.items():
             grid, values = aggregate.curve(
                 panels, kind, AXES[x][0], RETURNS[y][0], scale
             )
-            line = Band(grid, values.iqm, values.low, values.high)
-            _draw_band(axis, line, look, kind, None, len(looks))
+            _draw_band(axis, Band(grid, values.iqm, values.low, values.high), look)
         axis.set(title=f"{len(panels)} tasks", ylabel="normalised score (IQM)")
         _label_x(axis, x)
+        _from_zero(axis)
     for row, (kind, look) in enumerate(looks.items()):
         end = aggregate.final(panels, kind, RETURNS[y][0], scale)
         axes[-1].errorbar(
             end.iqm,
             row,
             xerr=[[end.iqm - end.low], [end.high - end.iqm]],
+            fmt="o",
             capsize=4,
-            **{**look, "linestyle": "none"},
+            color=look["color"],
         )
     axes[-1].set_yticks(range(len(looks)), list(looks))
     axes[-1].set_ylim(len(looks) - 0.5, -0.5)
     axes[-1].set(title="last generation", xlabel="normalised score (IQM)")
-    _add_legend(figure, axes[:-1], every=len(xs))
+    _from_zero(axes[-1], "x")
+    _add_legend(figure, axes[:-1])
     return figure
 
 
@@ -251,11 +254,12 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
         for field in dataclasses.fields(Condition)
     }
     panels = {name: [BASE, *changed] for name, changed in swept.items() if changed}
-    figure, axes = _grid(len(panels), min(3, len(panels)))
-    looks = _looks({"": {str(e.path): [] for e in evaluations}})
-    names = _told_apart([evaluation.path for evaluation in evaluations])
+    figure, axes = _grid(len(panels))
+    looks = _looks({n: n for n in _told_apart([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
-        for row, evaluation in enumerate(evaluations):
+        for row, (evaluation, look) in enumerate(
+            zip(evaluations, looks.values(), strict=True)
+        ):
             low, median, high = np.transpose(
                 [_quartiles(evaluation.results[c].returns) for c in shown]
             )
@@ -264,14 +268,15 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
                 np.arange(len(shown)) + 0.12 * (row - (len(evaluations) - 1) / 2),
                 median,
                 yerr=[median - low, high - median],
+                marker="o",
                 capsize=3,
-                label=names[row],
-                **looks[str(evaluation.path)],
+                **look,
             )
         labels = [_value(getattr(condition, name)) for condition in shown]
         axis.set_xticks(range(len(shown)), labels, rotation=30, ha="right")
         axis.set(xlabel=name.replace("_", " "), ylabel="episode return")
-    _add_legend(figure, axes, every=len(axes))
+        _from_zero(axis, "y")
+    _add_legend(figure, axes)
     return figure
 
 
@@ -299,11 +304,12 @@ def _value(value: Any) -> str:
 
 
 def _grid(
-    count: int, columns: int, size: tuple[float, float] = (4.4, 3.3)
+    count: int, columns: int | None = None, size: tuple[float, float] = (4.4, 3.3)
 ) -> tuple[Figure, list[Axes]]:
     """Returns a figure with ``count`` panels of ``size`` inches each."""
     from matplotlib.figure import Figure
 
+    columns = columns or (2 if count == 4 else min(3, count))
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -312,17 +318,41 @@ def _grid(
     return figure, list(axes[:count])
 
 
-def _looks(panels: Panels) -> dict[str, dict[str, Any]]:
-    """Gives each variant one look, the same in every panel."""
-    kinds = sorted({kind for lines in panels.values() for kind in lines})
+def _looks(labels: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Gives each variant one look and its label, the same in every panel."""
     return {
         kind: {
+            "label": labels[kind],
             "color": _colour(index),
             "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
-            "marker": MARKERS[index % len(MARKERS)],
         }
-        for index, kind in enumerate(kinds)
+        for index, kind in enumerate(sorted(labels))
     }
+
+
+def _with_seeds(panels: Panels) -> dict[str, str]:
+    """Labels each variant with the number of its seeds on the panels' tasks."""
+    counts: dict[str, list[int]] = {}
+    for lines in panels.values():
+        for kind, runs in lines.items():
+            counts.setdefault(kind, []).append(len(runs))
+    return {
+        kind: textwrap.fill(
+            f"{kind} ({' or '.join(map(str, sorted({*found})))} "
+            f"seed{'s' if max(found) > 1 else ''})",
+            48,
+        )
+        for kind, found in counts.items()
+    }
+
+
+def _cells(panels: Panels) -> list[tuple[str, list[Any]]]:
+    """Returns a title and the runs of each task and variant."""
+    return [
+        (f"{task}\n{_with_seeds({task: lines})[kind]}", lines[kind])
+        for task, lines in panels.items()
+        for kind in sorted(lines)
+    ]
 
 
 def _colour(index: int) -> str:
@@ -332,34 +362,41 @@ def _colour(index: int) -> str:
     return to_hex(f"C{index % 7}")
 
 
-def _draw_band(
-    axis: Axes,
-    values: Band,
-    look: dict[str, Any],
-    kind: str,
-    runs: Any,
-    num_lines: int,
-) -> None:
-    label = kind if runs is None else f"{kind} ({_seeds(runs)})"
-    label = textwrap.fill(label, 48)
-    # Markers of different lines stand apart where the lines meet.
-    start = 0.02 + 0.02 * (MARKERS.index(look["marker"]) % 5)
-    every = (start, 0.12) if len(values.x) > 1 else None
-    axis.plot(values.x, values.median, label=label, markevery=every, **look)
+def _draw_band(axis: Axes, values: Band, look: dict[str, Any]) -> None:
+    # A single point has no line to be seen by.
+    axis.plot(values.x, values.median, marker="o" if len(values.x) == 1 else "", **look)
     axis.fill_between(
-        values.x,
-        values.low,
-        values.high,
-        facecolor=look["color"],
-        edgecolor=look["color"],
-        linestyle=look["linestyle"],
-        linewidth=0.5,
-        alpha=0.15 if num_lines <= 3 else 0.07,
+        values.x, values.low, values.high, color=look["color"], linewidth=0, alpha=0.1
     )
 
 
-def _seeds(runs: Sequence[Any]) -> str:
-    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+def _mark_above(axis: Axes, values: Band, top: float, colour: str, row: int) -> None:
+    """Marks the generations above ``top``, and says how far the highest is."""
+    over = values.x[values.median > top]
+    if not len(over):
+        return
+    marks = np.full(len(over), top)
+    axis.plot(over, marks, "^", color=colour, clip_on=False, zorder=3)
+    axis.annotate(
+        f"up to {values.median.max():.3g} s",
+        (values.x[values.median.argmax()], top),
+        (7, -4 - 11 * row),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+    )
+
+
+def _from_zero(axis: Axes, names: str = "xy") -> None:
+    """Lets axes reach 0, and begin or end there if nothing lies beyond."""
+    for name in names:
+        low, high = getattr(axis.dataLim, f"interval{name}")
+        if low >= 0:
+            axis.set(**{f"{name}lim": (0, None)})
+        elif high <= 0:
+            axis.set(**{f"{name}lim": (None, 0)})
 
 
 def _label_x(axis: Axes, x: str) -> None:
@@ -398,20 +435,8 @@ def _multiples(unit: float) -> Any:
     return Multiples(6, steps=ROUND)
 
 
-def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
-    """Names the lines in the panels; below all of them where it would hide curves.
-
-    Args:
-        figure: whole.
-        axes: its panels with lines.
-        every: how many panels in a row have the same lines, and need one legend.
-    """
-    labels = [axis.get_legend_handles_labels()[1] for axis in axes]
-    is_wide = any("\n" in label for names in labels for label in names)
-    if max(map(len, labels)) <= 3 and not is_wide:
-        for axis in axes[::every]:
-            axis.legend()
-        return
+def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Names the lines of all panels, once, above them."""
     named = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -423,4 +448,4 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], every: int = 1) -> None:
     # The legend adds to the figure's height, not to take it from the panels.
     rows = math.ceil(sum(len(name.splitlines()) for name in named) / columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * rows)
-    figure.legend(named.values(), named, loc="outside lower center", ncols=columns)
+    figure.legend(named.values(), named, loc="outside upper center", ncols=columns)

@@ -17,7 +17,6 @@ from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
 from jax_es.curves import (
     RETURNS,
-    Panels,
     Run,
     axes,
     read_runs,
@@ -50,8 +49,10 @@ class Arguments:
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
     plots/ in the run's folder if not given, or here for several."""
-    x: Literal["env-steps", "generations", "seconds", "all"] = "all"
-    """What learning is measured against; gradients know no generations."""
+    x: Literal["env-steps", "generations", "seconds", "all"] | None = None
+    """What returns are measured against, or a panel of learning for each; of
+    populations generations, else environment steps if not given. Gradients know no
+    generations."""
     y: Literal["evaluation", "population"] = "evaluation"
     """Return of the mean policy, or mean over the population."""
     reference: tuple[str, ...] = ()
@@ -134,8 +135,8 @@ def _figures(
     """Returns what draws each figure that is asked for, by name."""
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
-    xs = axes(runs) if arguments.x == "all" else (arguments.x,)
-    along = "generations" if arguments.x == "all" else arguments.x
+    xs = axes(runs) if arguments.x == "all" else (arguments.x or "env-steps",)
+    along = "generations" if arguments.x in (None, "all") else arguments.x
     known: dict[str, Callable[[], Any]] = {
         "learning": lambda: figures.learning(panels, xs, arguments.y),
         "population": lambda: figures.population(evolved, along),
@@ -150,11 +151,6 @@ def _figures(
     if not evolved:
         known = {name: d for name, d in known.items() if name not in OF_POPULATIONS}
     return known
-
-
-def draw(panels: Panels, x: str, y: str) -> Any:
-    """Draws learning curves, one panel a task; returns the matplotlib figure."""
-    return figures.learning(panels, (x,), y)
 
 
 def save_all(figure: Any, output: Path, name: str) -> list[Path]:

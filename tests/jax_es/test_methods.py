@@ -172,7 +172,7 @@ def test_learning_is_drawn_along_what_all_have(everything, tmp_path, capsys):
         for axis in figure.axes
     )
     assert steps.get_xdata().tolist() == [0] and steps.get_ydata().tolist() == [30]
-    assert steps.get_markevery() is None  # or nothing of it would be seen
+    assert steps.get_marker() == "o"  # or nothing of it would be seen
     assert seconds.get_xdata().tolist() == [60, 120, 180]
     # OpenAI-ES alone keeps its generations.
     assert curves.axes(read_runs(everything[:2])) == tuple(curves.AXES)

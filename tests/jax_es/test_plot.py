@@ -135,10 +135,10 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     assert "| Hopper-v5 | mlp | 2 |" in capsys.readouterr().out
     head = output.read_bytes()[:200]
     assert (b"PNG" in head) if ending == "png" else (b"<?xml" in head)
-    figure = plot.draw(curves.group(runs), x, "evaluation")
+    figure = figures.learning(curves.group(runs), (x,))
     assert [a.get_title() for a in figure.axes] == ["Hopper-v5", "Hopper-v5, 50 steps"]
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["decision-transformer (1 seed)", "mlp (2 seeds)"]
+    assert legend(figure) == ["decision-transformer (1 seed)", "mlp (1 or 2 seeds)"]
+    assert [len(axis.lines) for axis in figure.axes] == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,8 @@ def timed(tmp_path):
 def test_time_goes_where_it_went(timed):
     (axis,) = figures.time(timed).axes
     widths = {bars.get_label(): bars[0].get_width() for bars in axis.containers}
-    expected = {"policy": 20, "environment": 60, "noise": 10, "update": 10, "other": 0}
+    expected = {"policy": 20, "environment": 60, "noise": 10, "update": 10}
+    expected["other (bookkeeping on the host)"] = 0
     assert widths == pytest.approx(expected)
     assert len({bar[0].get_hatch() for bar in axis.containers}) >= 4
     assert axis.get_xlabel() == "wall-clock time (%)"
@@ -207,6 +208,48 @@ def test_an_iteration_is_its_wall_clock(timed):
     assert axis.get_ylabel() == "wall-clock per generation (s)"
 
 
+def test_a_generation_that_runs_off_the_top_is_marked(tmp_path):
+    seconds = [50.0, *[1.0] * 18, 7.0]
+    records = [record(i, i, 0.0, seconds_total=s) for i, s in enumerate(seconds)]
+    (axis,) = figures.iteration({"T": {"mlp": [records]}}).axes
+    assert axis.get_ylim()[1] < 7
+    _, marks = axis.get_lines()
+    assert marks.get_xdata().tolist() == [0, 19]
+    assert [text.get_text() for text in axis.texts] == ["up to 50 s"]
+
+
+def test_axes_begin_at_zero_where_nothing_lies_below():
+    def limits(*returns):
+        records = [record(i, 1000 * i + 500, r) for i, r in enumerate(returns)]
+        (axis,) = figures.learning({"T": {"mlp": [records]}}, ("env-steps",)).axes
+        return axis.get_xlim()[0], *axis.get_ylim()
+
+    left, low, high = limits(900.0, 1000.0)
+    assert (left, low) == (0, 0) and high > 1000
+    _, low, high = limits(-900.0, -800.0)
+    assert low < -900 and high == 0
+    _, low, high = limits(-900.0, 800.0)
+    assert low < -900 and high > 800
+
+
+def test_legends_hide_no_data(runs):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    panels = curves.group(runs)
+    for figure in (figures.learning(panels, ("env-steps",)), figures.iteration(panels)):
+        FigureCanvasAgg(figure).draw()
+        (found,) = figure.legends
+        below = found.get_window_extent().y0
+        assert all(below >= axis.get_window_extent().y1 for axis in figure.axes)
+
+
+def test_names_are_no_formulas(tmp_path):
+    env = EnvConfig(r"$\frac$ & x$_y$")
+    path = make_run(tmp_path / r"a$\bad$", MLPConfig(), [0.0, 1.0], env=env)
+    assert plot.main([str(path), "--figure", "all"]) == 0
+    assert len(list((path / "plots").iterdir())) == 8
+
+
 def test_conditions_are_the_quartiles_of_each_runs_episodes():
     asked = [Condition(target_return=0.0), Condition(target_return=1e6)]
     rounded = Condition(weights="int8")
@@ -218,7 +261,8 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
             for i, condition in enumerate([BASE, *asked, rounded])
         }
         evaluations.append(Evaluation(Path(f"a/seed-{seed}"), None, results))  # type: ignore
-    targets, weights = figures.conditions(evaluations).axes
+    figure = figures.conditions(evaluations)
+    targets, weights = figure.axes
     first, second = targets.containers
     assert first.lines[0].get_ydata().tolist() == [3, 13, 23]  # without the NaN
     assert second.lines[0].get_ydata().tolist() == [1, 11, 21]
@@ -233,16 +277,17 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     assert [t.get_text() for t in weights.get_xticklabels()] == ["as trained", "int8"]
     assert weights.containers[0].lines[0].get_ydata().tolist() == [3, 33]
     assert (targets.get_xlabel(), weights.get_xlabel()) == ("target return", "weights")
-    assert legend(targets) == ["seed-0", "seed-1"]
+    assert legend(figure) == ["seed-0", "seed-1"]
     alike = [
         e._replace(path=Path(f"a/{n}/seed-0"))
         for e, n in zip(evaluations, "xy", strict=True)
     ]
-    assert legend(figures.conditions(alike).axes[0]) == ["x/seed-0", "y/seed-0"]
+    assert legend(figures.conditions(alike)) == ["x/seed-0", "y/seed-0"]
 
 
-def legend(axis):
-    return [text.get_text() for text in axis.get_legend().get_texts()]
+def legend(figure):
+    (found,) = figure.legends
+    return [text.get_text() for text in found.get_texts()]
 
 
 def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
@@ -276,9 +321,10 @@ def test_lines_are_told_apart_without_colour(tmp_path):
             [ESConfig(), *(ESConfig(perturbation="low-rank", rank=r) for r in (1, 2))]
         )
     ]
-    lines = plot.draw(curves.group(paths), "generations", "evaluation").axes[0].lines
+    lines = figures.learning(curves.group(paths), ("generations",)).axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
-    assert len({line.get_marker() for line in lines}) == 3
+    # A marker would be a generation that means something.
+    assert {line.get_marker() for line in lines} == {""}
     # The style's colours, wherever the figure is drawn: notebooks know no style.
     assert [line.get_color() for line in lines] == ["#0072b2", "#d55e00", "#000000"]
 
@@ -295,6 +341,15 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
     panels = curves.group([experiment])
     labels = [a.get_xlabel() for a in figures.learning(panels, tuple(curves.AXES)).axes]
     assert labels == ["environment steps", "generation", "wall-clock time (s)"]
+
+
+def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(plot, "save", lambda figure, file: drawn.update({file: figure}))
+    for x, panels in ((), 2), (("--x", "all"), 6):
+        arguments = [*map(str, runs), "--output", str(tmp_path / "a.png"), *x]
+        assert plot.main(arguments) == 0
+        assert len(drawn[tmp_path / "a.png"].axes) == panels
 
 
 def test_the_style_is_part_of_the_package():
