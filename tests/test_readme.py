@@ -15,6 +15,7 @@ import jax_es
 from jax_es import teacher
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import TrainConfig, make_noise, make_policy
+from jax_es.metrics import records_so_far
 from jax_es.noise import FullNoise
 from jax_es.presets import PRESETS
 from jax_es.teacher import check_trainable
@@ -73,6 +74,19 @@ def test_the_commands_of_teachers_are_understood():
     for command in new:
         options = shlex.split(command.removeprefix(program), comments=True)
         check_trainable(teacher.parse(options))
+
+
+def test_the_sample_output_is_the_median_run():
+    paths = (ROOT / "results" / "learning_curves").glob("quickstart-seed*")
+    runs = [(records_so_far(path)[-1], path.name) for path in paths]
+    runs.sort(key=lambda run: run[0].evaluation_return_mean)
+    record, name = runs[len(runs) // 2]
+    line, *rest = README[README.index("generation  100/100") :].splitlines()
+    assert (
+        f"evaluation {record.evaluation_return_mean:9.1f}  "
+        f"mean {record.return_mean:9.1f}  max {record.return_max:9.1f}  "
+    ) in line
+    assert f"runs/{name}-…/" in rest[0]
 
 
 def test_every_notebook_is_in_the_table():
