@@ -114,6 +114,11 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             )
         self._task.terminate_when_unhealthy = value
 
+    @property
+    def pays_healthy_reward(self) -> bool:
+        """Whether steps pay for staying healthy: ``info["reward_survive"]`` says it."""
+        return self._task.healthy_reward > 0
+
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the simulations and their threads."""
         del self._task, self._num_unstable, self._batch
@@ -158,12 +163,18 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             )
             unhealthy = self._task.unhealthy()
             rewards = self._task.reward(actions, unhealthy)
+            healthy_rewards = np.broadcast_to(
+                self._task.survival(unhealthy), rewards.shape
+            )
             self._task.remember()
         rewards[failed] = np.nan
         terminated = failed
         if self._task.terminate_when_unhealthy:
             terminated = failed | unhealthy
-        return rewards, terminated, False, {"simulation_failed": failed}
+        info: dict[str, Any] = {"simulation_failed": failed}
+        if self.pays_healthy_reward:
+            info["reward_survive"] = healthy_rewards
+        return rewards, terminated, False, info
 
     def _simulate(self, live: np.ndarray) -> np.ndarray:
         """Steps the live simulations; returns ``[num_envs]``, those that failed."""

@@ -43,6 +43,8 @@ class MujocoTask(abc.ABC):
     """Whether Gymnasium's task takes the option ``terminate_when_unhealthy``."""
     terminate_when_unhealthy: bool = True
     """Whether an unhealthy state ends the episode."""
+    healthy_reward: ClassVar[float] = 0.0
+    """What a healthy step is paid for nothing else."""
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds the state, which every task reads."""
@@ -87,6 +89,10 @@ class MujocoTask(abc.ABC):
             unhealthy: ``[N]`` bool, what :meth:`unhealthy` returned.
         """
 
+    def survival(self, unhealthy: np.ndarray) -> np.ndarray | float:
+        """Returns ``[N]``, the part of the reward that is paid to the healthy."""
+        return self.healthy_reward * ~unhealthy
+
     def remember(self) -> None:
         """Keeps what the next reward compares with; called after resets and steps."""
         return
@@ -96,7 +102,6 @@ class Runner(MujocoTask):
     """A body paid for its forward velocity and for staying healthy, less its costs."""
 
     forward_weight: ClassVar[float] = 1.0
-    healthy_reward: ClassVar[float] = 0.0
     control_weight: ClassVar[float]
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
@@ -117,10 +122,6 @@ class Runner(MujocoTask):
         velocity = (self.x_position() - self._x_before) / self.time_step
         income = self.forward_weight * velocity + self.survival(unhealthy)
         return income - (self.control_cost(actions) + self.contact_cost())
-
-    def survival(self, unhealthy: np.ndarray) -> np.ndarray | float:
-        """Returns ``[N]``, what is paid to the healthy."""
-        return self.healthy_reward * ~unhealthy
 
     def control_cost(self, actions: np.ndarray) -> np.ndarray:
         """Returns ``[N]`` float32: Gymnasium sums the float32 action, unclipped."""
@@ -312,6 +313,7 @@ class HumanoidStandup(HumanoidV5):
 
     model_file = "humanoidstandup.xml"
     may_go_on_unhealthy = False
+    healthy_reward = 0.0
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds what the humanoids read, and keeps the physics' step."""
@@ -337,6 +339,7 @@ class InvertedPendulum(MujocoTask):
 
     model_file = "inverted_pendulum.xml"
     num_substeps = 2
+    healthy_reward = 1.0
     reset_noise = 0.01
 
     def observation(self) -> tuple[np.ndarray, ...]:
@@ -345,7 +348,7 @@ class InvertedPendulum(MujocoTask):
 
     def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns 1 while up."""
-        return 1.0 * ~unhealthy
+        return self.survival(unhealthy)
 
     def unhealthy(self) -> np.ndarray:
         """Unless the state is finite and |angle| <= 0.2."""
@@ -357,6 +360,7 @@ class InvertedDoublePendulum(MujocoTask):
 
     model_file = "inverted_double_pendulum.xml"
     num_substeps = 5
+    healthy_reward = 10.0
     reset_noise = 0.1
     normal_velocity_noise = True
 
@@ -386,7 +390,7 @@ class InvertedDoublePendulum(MujocoTask):
         v1, v2 = self.qvel[:, 1], self.qvel[:, 2]
         distance_penalty = 0.01 * x**2 + (y - 2) ** 2
         velocity_penalty = 1e-3 * v1**2 + 5e-3 * v2**2
-        return 10.0 * ~unhealthy - distance_penalty - velocity_penalty
+        return self.survival(unhealthy) - distance_penalty - velocity_penalty
 
     def unhealthy(self) -> np.ndarray:
         """When the tip is at most 1 high."""

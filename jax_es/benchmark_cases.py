@@ -452,7 +452,7 @@ def measure_generation(
         )
     with watch() as updated:
         merge(state.observation_statistics, result.observations)
-        jax.block_until_ready(parts.es.tell(state.es, fitness(result.returns, config)))
+        jax.block_until_ready(parts.es.tell(state.es, fitness(result, config.es)))
     common = {
         "slot_utilization": result.slot_utilization,
         **_setting(parts),
@@ -583,9 +583,7 @@ def profile(directory: Path, network: str, work: Work) -> Path:
             used_statistics(parts.config, state),
             state.reference,
         )
-        jax.block_until_ready(
-            parts.es.tell(state.es, fitness(result.returns, parts.config))
-        )
+        jax.block_until_ready(parts.es.tell(state.es, fitness(result, parts.config.es)))
     return max(directory.glob("plugins/profile/*"))
 
 

@@ -226,7 +226,15 @@ class Collector:
             RecordingEnv(env, recipe.action_noise, recipe.seed, on_episode)
             for env in parts.envs
         ]
-        return Rollout(parts.policy, make_noise(parts.config.es), envs, parts.devices)
+        rollout = parts.config.rollout
+        return Rollout(
+            parts.policy,
+            make_noise(parts.config.es),
+            envs,
+            parts.devices,
+            rollout.std_floor,
+            rollout.observation_clip,
+        )
 
 
 def _for_collecting(config: TrainConfig, recipe: Recipe) -> TrainConfig:

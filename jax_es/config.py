@@ -35,8 +35,20 @@ class ESConfig:
     """β of m ← β m + (1 − β) g; read by optimizer momentum only."""
     weight_decay: float = 0.005
     """λ of the decoupled decay θ ← (1 − λ)(θ + step), once a generation."""
-    optimizer: Literal["momentum", "sgd", "adam"] = "momentum"
-    """What turns the gradient estimate into a direction."""
+    optimizer: Literal["momentum", "sgd", "adam", "clipup"] = "momentum"
+    """What turns the gradient estimate into a step; clipup (arXiv 2008.02387) steps by
+    learning_rate whatever the gradient's length, and bounds its velocity."""
+    max_speed: float | None = None
+    """Bound of clipup's velocity, the length of a step; twice learning_rate if not
+    given."""
+    learning_rate_end: float | None = None
+    """Learning rate that schedule leads to; constant if not given."""
+    sigma_end: float | None = None
+    """σ that schedule leads to; constant if not given."""
+    schedule: Literal["linear", "cosine", "exponential"] = "exponential"
+    """Way from learning_rate and sigma to learning_rate_end and sigma_end."""
+    schedule_generations: int = 200
+    """Generations until learning_rate_end and sigma_end are reached."""
     shaping: Shaping = "pair_rank"
     """Fitness shaping: pair_rank (ranks of F⁺ − F⁻ in [−1, 1], Lorenc & Neruda),
     centered_rank (ranks of all returns in [−½, ½], Salimans et al.) or standardize."""
@@ -49,7 +61,19 @@ class ESConfig:
     """Which members meet the same environment seed: the two of a pair, or all of a
     generation (as the paper's code does)."""
     episodes_per_member: int = 1
-    """Episodes whose mean return is a member's fitness."""
+    """Episodes whose mean fitness is a member's."""
+    healthy_reward_weight: float = 1.0
+    """Share of the reward for staying healthy that counts in the fitness; 0 leaves it
+    out. Reported returns always hold all of it."""
+    elite_fraction: float = 1.0
+    """Share of the pairs, those with the best members, that make the update (ARS, arXiv
+    1803.07055)."""
+    interactions_per_generation: int | None = None
+    """Environment steps that a generation's population should take: pairs are added,
+    num_pairs at a time, as episodes become shorter; exactly num_pairs if not given."""
+    max_num_pairs: int | None = None
+    """Most pairs that interactions_per_generation leads to; 16 times num_pairs if not
+    given."""
 
     def __post_init__(self) -> None:
         """Checks every field."""
@@ -82,7 +106,9 @@ class ESConfig:
             f"es.weight_decay must be in [0, 1), got {self.weight_decay}.",
         )
         choices = typing.get_type_hints(ESConfig)
-        for name in ("optimizer", "shaping", "perturbation", "common_seeds"):
+        for name in (
+            *("optimizer", "shaping", "perturbation", "common_seeds", "schedule"),
+        ):
             known, value = typing.get_args(choices[name]), getattr(self, name)
             require(
                 value in known,
@@ -99,6 +125,61 @@ class ESConfig:
             f"es.episodes_per_member must be at least 1, got "
             f"{self.episodes_per_member}.",
         )
+        self._check_steps()
+        self._check_fitness()
+
+    def _check_steps(self) -> None:
+        for name in ("max_speed", "learning_rate_end", "sigma_end"):
+            value = getattr(self, name)
+            require(
+                value is None or 0 < value < float("inf"),
+                f"es.{name} must be positive and finite, got {value}.",
+            )
+        require(
+            self.max_speed is None or self.optimizer == "clipup",
+            f"es.max_speed {self.max_speed} has no meaning with es.optimizer "
+            f"{self.optimizer}; add --es.optimizer clipup.",
+        )
+        require(
+            self.schedule_generations >= 1,
+            "es.schedule_generations must be at least 1, got "
+            f"{self.schedule_generations}.",
+        )
+
+    def _check_fitness(self) -> None:
+        require(
+            -float("inf") < self.healthy_reward_weight < float("inf"),
+            "es.healthy_reward_weight must be finite, got "
+            f"{self.healthy_reward_weight}; 1 keeps the task's own reward.",
+        )
+        require(
+            0 < self.elite_fraction <= 1,
+            f"es.elite_fraction must be in (0, 1], got {self.elite_fraction}; 1 uses "
+            "every pair.",
+        )
+        require(
+            self.interactions_per_generation is None
+            or self.interactions_per_generation >= 1,
+            "es.interactions_per_generation must be at least 1, got "
+            f"{self.interactions_per_generation}; leave it out for num_pairs always.",
+        )
+        require(
+            self.max_num_pairs is None or self.interactions_per_generation is not None,
+            f"es.max_num_pairs {self.max_num_pairs} has no meaning without "
+            "es.interactions_per_generation; add it.",
+        )
+        require(
+            self.max_num_pairs is None or self.max_num_pairs >= self.num_pairs,
+            f"es.max_num_pairs must be at least es.num_pairs {self.num_pairs}, got "
+            f"{self.max_num_pairs}.",
+        )
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs that a generation may have at most."""
+        if self.interactions_per_generation is None:
+            return self.num_pairs
+        return self.max_num_pairs or 16 * self.num_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +261,10 @@ class RolloutConfig:
     "VBN")."""
     statistics_fraction: float = 0.01
     """Share of the population's episodes that update the observation statistics."""
+    std_floor: float = 0.1
+    """Lower bound of the standard deviation that observations are divided by."""
+    observation_clip: float | None = None
+    """Bound of normalised observations, in standard deviations; none if not given."""
     step_cap_factor: float | None = 2.0
     """An episode is cut at this many times the mean episode length of the previous
     generation; no cap with None. Evaluation episodes are never cut."""
@@ -202,6 +287,15 @@ class RolloutConfig:
             "rollout.statistics_fraction must be in (0, 1], got "
             f"{self.statistics_fraction}; switch statistics off with "
             "--rollout.no-observation-statistics.",
+        )
+        require(
+            0 < self.std_floor < float("inf"),
+            f"rollout.std_floor must be positive and finite, got {self.std_floor}.",
+        )
+        require(
+            self.observation_clip is None or self.observation_clip > 0,
+            f"rollout.observation_clip must be positive, got {self.observation_clip}; "
+            "leave it out for no bound.",
         )
         require(
             self.step_cap_factor is None or 1 <= self.step_cap_factor < float("inf"),

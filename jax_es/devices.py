@@ -169,7 +169,10 @@ class Devices:
 
 
 def spread_weighted_sum(
-    noise: Noise, devices: Devices, on_call: Callable[[], None] = lambda: None
+    noise: Noise,
+    devices: Devices,
+    on_call: Callable[[], None] = lambda: None,
+    block: int | None = None,
 ) -> Callable[[jax.Array, jax.Array, PyTree], PyTree]:
     """Returns ``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ`` on all devices.
 
@@ -180,6 +183,7 @@ def spread_weighted_sum(
         noise: the noise family.
         devices: where to compute.
         on_call: called before each chunk, for instance to notice a stop signal.
+        block: N is always a multiple of it: one program then serves every N.
     """
     partial_sum = devices.map_sum(noise.weighted_sum, in_axes=(None, 0, 0, None))
     add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
@@ -187,22 +191,22 @@ def spread_weighted_sum(
     def weighted_sum(key: jax.Array, weights: jax.Array, mean: PyTree) -> PyTree:
         num_pairs = weights.shape[0]
         # Small populations get a small program of their own.
-        width = min(PAIRS_PER_CALL, -(-num_pairs // devices.count))
-        block = width * devices.count
-        padded = -(-num_pairs // block) * block
+        width = min(PAIRS_PER_CALL, -(-(block or num_pairs) // devices.count))
+        chunk_size = width * devices.count
+        padded = -(-num_pairs // chunk_size) * chunk_size
         # The padding's ε count with weight 0.
         all_weights = np.zeros(padded, np.float32)
         all_weights[:num_pairs] = weights
         mean = devices.share(mean)
         total = None
-        for start in range(0, padded, block):
+        for start in range(0, padded, chunk_size):
             on_call()
-            pairs = np.arange(start, start + block, dtype=np.int32)
+            pairs = np.arange(start, start + chunk_size, dtype=np.int32)
             shape = (devices.count, width)
             chunk = devices.put(
                 (
                     pairs.reshape(shape),
-                    all_weights[start : start + block].reshape(shape),
+                    all_weights[start : start + chunk_size].reshape(shape),
                 )
             )
             part = partial_sum(key, *chunk, mean)

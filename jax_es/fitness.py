@@ -8,6 +8,7 @@ Ties share the mean of their ranks, so members that cannot be told apart pull
 nowhere. (Ranks by ``argsort``, as in the papers' codes, would order them by index.)
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -89,6 +90,30 @@ def standardize(returns: jax.Array) -> jax.Array:
     # Equal returns carry no information: weight 0, not 0/0.
     scale = jnp.where(spread > 0, 1.0 / jnp.where(spread > 0, spread, 1.0), 0.0)
     return (returns[:, 0] - returns[:, 1]) * scale
+
+
+def shape_elites(
+    shaping: Callable[[jax.Array], jax.Array], returns: jax.Array, fraction: float
+) -> jax.Array:
+    """Applies a rule to the best pairs alone; the others weigh 0.
+
+    A pair is as good as its better member. The elites' weights are divided by their
+    share of the pairs, so that Σ wᵢ εᵢ / N is their mean (ARS, Mania et al. 2018,
+    arXiv 1803.07055, algorithm 2).
+
+    Args:
+        shaping: one of :data:`SHAPINGS`.
+        returns: ``[N, 2]``.
+        fraction: share of the pairs that are elites, in (0, 1]; at least two are.
+    """
+    num_pairs = returns.shape[0]
+    num_elites = min(num_pairs, max(2, math.ceil(fraction * num_pairs)))
+    if num_elites == num_pairs:
+        return shaping(returns)
+    better = replace_nonfinite(returns).max(axis=1)
+    elites = jnp.argsort(better, descending=True, stable=True)[:num_elites]
+    weights = shaping(returns[elites]) * (num_pairs / num_elites)
+    return jnp.zeros(num_pairs, weights.dtype).at[elites].set(weights)
 
 
 SHAPINGS: dict[Shaping, Callable[[jax.Array], jax.Array]] = {

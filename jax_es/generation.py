@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jax_es.config import ESConfig, require
 from jax_es.devices import Devices, spread_weighted_sum
 from jax_es.es.openai_es import ESInfo, ESState, OpenAIES, openai_es
 from jax_es.experiment import (
@@ -40,6 +41,8 @@ class TrainState(NamedTuple):
         best_evaluation_return: the highest mean evaluation return so far.
         reference: ``[R, …]``, the reference batch of a policy that needs one; ``()``
             for others. It never changes.
+        num_pairs: antithetic pairs of the next generation, where they follow the
+            length of episodes; ``()`` where they are the configuration's.
     """
 
     es: ESState
@@ -48,6 +51,7 @@ class TrainState(NamedTuple):
     total_env_steps: int
     best_evaluation_return: float
     reference: PyTree = ()
+    num_pairs: PyTree = ()
 
 
 class Parts(NamedTuple):
@@ -88,7 +92,7 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
     """
     devices = make_devices(config.rollout)
     num_tasks = (
-        2 * config.es.num_pairs * config.es.episodes_per_member
+        2 * config.es.most_pairs * config.es.episodes_per_member
         + config.evaluation.num_episodes
     )
     groups = slot_groups(config.rollout, num_tasks, devices)
@@ -99,8 +103,26 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
         config.policy, envs[0].single_observation_space, envs[0].single_action_space
     )
     noise = make_noise(config.es)
-    rollout = Rollout(policy, noise, envs, devices)
-    es = openai_es(config.es, noise, spread_weighted_sum(noise, devices, on_call))
+    if config.es.healthy_reward_weight != 1:
+        require(
+            getattr(envs[0], "pays_healthy_reward", False),
+            f"es.healthy_reward_weight must be 1, got "
+            f"{config.es.healthy_reward_weight}: {config.env.id} does not say what it "
+            "pays for staying healthy.",
+        )
+    rollout = Rollout(
+        policy,
+        noise,
+        envs,
+        devices,
+        config.rollout.std_floor,
+        config.rollout.observation_clip,
+    )
+    es = openai_es(
+        config.es,
+        noise,
+        spread_weighted_sum(noise, devices, on_call, config.es.num_pairs),
+    )
     return Parts(config, devices, envs, policy, rollout, es)
 
 
@@ -124,6 +146,11 @@ def initial_state(parts: Parts, is_template: bool = False) -> TrainState:
         total_env_steps=0,
         best_evaluation_return=-math.inf,
         reference=_reference(parts, is_template),
+        num_pairs=(
+            ()
+            if parts.config.es.interactions_per_generation is None
+            else parts.config.es.num_pairs
+        ),
     )
     return place(parts, state)
 
@@ -194,7 +221,9 @@ def run_generation(
         config.evaluation.num_episodes,
         parts.env.max_episode_steps,
     )
-    members = population_tasks(config, generation, state.step_cap)
+    members = population_tasks(
+        config, generation, state.step_cap, state.num_pairs or None
+    )
     result = parts.rollout.run(
         population,
         Tasks(*(np.concatenate(f) for f in zip(evaluation, members, strict=True))),
@@ -205,7 +234,7 @@ def run_generation(
     evaluated, told = split(result, config.evaluation.num_episodes)
     update_started = time.perf_counter()
     es_state, info = jax.block_until_ready(
-        parts.es.tell(state.es, fitness(told.returns, config))
+        parts.es.tell(state.es, fitness(told, config.es))
     )
     finished = time.perf_counter()
     return Generation(
@@ -215,6 +244,7 @@ def run_generation(
                 state.observation_statistics, result.observations
             ),
             step_cap=next_step_cap(parts, told.lengths),
+            num_pairs=next_num_pairs(config.es, told.lengths),
             total_env_steps=state.total_env_steps + result.env_steps,
             best_evaluation_return=max(
                 state.best_evaluation_return, score(evaluated.returns)
@@ -243,12 +273,15 @@ def used_statistics(
     )
 
 
-def population_tasks(config: TrainConfig, generation: int, step_cap: int) -> Tasks:
+def population_tasks(
+    config: TrainConfig, generation: int, step_cap: int, num_pairs: int | None = None
+) -> Tasks:
     """Lists a generation's episodes: ``[N, episodes per member, 2]``, flattened.
 
     The two signs of a pair share their environment seed (common random numbers).
     """
-    num_pairs, episodes = config.es.num_pairs, config.es.episodes_per_member
+    num_pairs = num_pairs or config.es.num_pairs
+    episodes = config.es.episodes_per_member
     rng = np.random.default_rng([config.seed, generation, 0])
     groups = num_pairs if config.es.common_seeds == "pair" else 1
     seeds = rng.integers(2**31, size=(groups, episodes), dtype=np.int32)
@@ -290,17 +323,40 @@ def split(result: RolloutResult, at: int) -> tuple[RolloutResult, RolloutResult]
             returns=result.returns[episodes],
             lengths=lengths,
             failed=result.failed[episodes],
+            healthy_rewards=result.healthy_rewards[episodes],
             env_steps=int(lengths.sum()),
         )
 
     return part(slice(None, at)), part(slice(at, None))
 
 
-def fitness(returns: np.ndarray, config: TrainConfig) -> np.ndarray:
-    """Averages each member's episodes: flat ``[2N · episodes]`` to ``[N, 2]``."""
-    shape = config.es.num_pairs, config.es.episodes_per_member, 2
+def fitness(population: RolloutResult, config: ESConfig) -> np.ndarray:
+    """Returns the members' fitness ``[N, 2]``: the mean over each one's episodes.
+
+    An episode's is its return, less what its healthy reward does not count.
+    """
     with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
-        return returns.reshape(shape).mean(axis=1)
+        omitted = (1.0 - config.healthy_reward_weight) * population.healthy_rewards
+        episodes = (population.returns - omitted).reshape(
+            -1, config.episodes_per_member, 2
+        )
+        return episodes.mean(axis=1)
+
+
+def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
+    """Returns how many pairs the next generation has, or ``()`` if always as many.
+
+    So many blocks of ``num_pairs`` that episodes of the present mean length make at
+    least ``interactions_per_generation``. The number is known before the generation
+    begins, hence independent of its noise: the estimate stays unbiased, no slot waits
+    for the decision, and nothing depends on scheduling.
+    """
+    if config.interactions_per_generation is None:
+        return ()
+    block = 2 * config.num_pairs * config.episodes_per_member * float(np.mean(lengths))
+    most = config.most_pairs // config.num_pairs
+    blocks = min(most, math.ceil(config.interactions_per_generation / block))
+    return blocks * config.num_pairs
 
 
 def score(returns: np.ndarray) -> float:

@@ -122,9 +122,13 @@ class LoadedPolicy:
             if trained.statistics is None
             else tuple(
                 part.reshape(observation_shape)
-                for part in mean_and_std(trained.statistics)
+                for part in mean_and_std(
+                    trained.statistics, trained.config.rollout.std_floor
+                )
             )
         )
+        clip = trained.config.rollout.observation_clip
+        self._normalizer += (np.inf if clip is None else clip,)
         if needs_reference(policy):
             reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
             self._variables |= policy.prepare(self._variables, reference)

@@ -16,7 +16,7 @@ PIXEL_RANGE = 255.0
 """Brightest value of a pixel: policies see bytes divided by it, in [0, 1]."""
 
 STD_FLOOR = 0.1
-"""Lower bound of std: an entry that never changes must not be blown up."""
+"""Default lower bound of std: an entry that never changes must not be blown up."""
 
 
 class ObservationStatistics(NamedTuple):
@@ -40,9 +40,9 @@ def scaled(observation: Any) -> Any:
     return observation
 
 
-def normalized(observation: Any, mean: Any, std: Any) -> Any:
-    """Returns observations as policies see them: scaled, then (o − mean)/std."""
-    return (scaled(observation) - mean) / std
+def normalized(observation: Any, mean: Any, std: Any, clip: Any = np.inf) -> Any:
+    """Returns observations as policies see them: scaled, (o − mean)/std, in ±clip."""
+    return ((scaled(observation) - mean) / std).clip(-clip, clip)
 
 
 def initial_statistics(observation_size: int) -> ObservationStatistics:
@@ -78,8 +78,10 @@ def merge(
     return ObservationStatistics(*(a + b for a, b in zip(first, second, strict=True)))
 
 
-def mean_and_std(statistics: ObservationStatistics) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ``[O]`` float32 mean and std (floored at :data:`STD_FLOOR`).
+def mean_and_std(
+    statistics: ObservationStatistics, std_floor: float = STD_FLOOR
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ``[O]`` float32 mean and std, the latter at least ``std_floor``.
 
     Before the first observation they are 0 and 1, which leaves observations alone.
     """
@@ -88,5 +90,5 @@ def mean_and_std(statistics: ObservationStatistics) -> tuple[np.ndarray, np.ndar
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     mean = statistics.sum / statistics.count
     variance = statistics.sum_of_squares / statistics.count - mean**2
-    std = np.sqrt(np.maximum(variance, STD_FLOOR**2))
+    std = np.sqrt(np.maximum(variance, std_floor**2))
     return mean.astype(np.float32), std.astype(np.float32)

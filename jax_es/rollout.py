@@ -32,6 +32,7 @@ from jax_es.devices import Devices
 from jax_es.es.openai_es import Population
 from jax_es.noise import Noise
 from jax_es.normalization import (
+    STD_FLOOR,
     ObservationStatistics,
     initial_statistics,
     mean_and_std,
@@ -42,6 +43,9 @@ from jax_es.slots import Refill, Shared, SlotPrograms, Slots
 from jax_es.task_queue import IDLE, TaskQueue, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv
 
+HEALTHY_REWARD = "reward_survive"
+"""Gymnasium's name, in ``info``, of the reward that a step pays for staying healthy."""
+
 
 class RolloutResult(NamedTuple):
     """What :meth:`Rollout.run` returns.
@@ -51,6 +55,8 @@ class RolloutResult(NamedTuple):
             simulation failed or paid NaN.
         lengths: ``[E]`` int32, environment steps.
         failed: ``[E]`` bool, whether the simulator gave up on the episode.
+        healthy_rewards: ``[E]`` float64, the part of each return that was paid for
+            staying healthy; 0 where the environment does not report it.
         observations: sums over the observed episodes of this call alone.
         env_steps: environment steps taken.
         computed_steps: policy steps computed, idle slots included.
@@ -61,6 +67,7 @@ class RolloutResult(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     failed: np.ndarray
+    healthy_rewards: np.ndarray
     observations: ObservationStatistics
     env_steps: int
     computed_steps: int
@@ -100,6 +107,8 @@ class Rollout:
             ``num_envs`` are the slots S.
         devices: where policies are computed; each ``num_envs`` must be a multiple of
             their number.
+        std_floor: lower bound of the observations' standard deviation.
+        observation_clip: bound of normalised observations; none if not given.
     """
 
     def __init__(
@@ -108,7 +117,13 @@ class Rollout:
         noise: Noise,
         envs: Sequence[VectorEnv],
         devices: Devices,
+        std_floor: float = STD_FLOOR,
+        observation_clip: float | None = None,
     ) -> None:
+        self._std_floor = std_floor
+        self._clip = np.float32(
+            np.inf if observation_clip is None else observation_clip
+        )
         num_envs = envs[0].num_envs
         require(
             all(env.num_envs == num_envs for env in envs),
@@ -190,8 +205,11 @@ class Rollout:
         if statistics is None:
             mean, std = np.zeros(shape, np.float32), np.ones(shape, np.float32)
         else:
-            mean, std = (part.reshape(shape) for part in mean_and_std(statistics))
-        return self._devices.share(Shared(population, mean, std, reference))
+            mean, std = (
+                part.reshape(shape)
+                for part in mean_and_std(statistics, self._std_floor)
+            )
+        return self._devices.share(Shared(population, mean, std, reference, self._clip))
 
 
 class _Record:
@@ -204,6 +222,7 @@ class _Record:
         self.returns = np.zeros(num_tasks)
         self.lengths = np.zeros(num_tasks, np.int32)
         self.failed = np.zeros(num_tasks, bool)
+        self.healthy_rewards = np.zeros(num_tasks)
         self.statistics = initial_statistics(int(np.prod(observation_shape)))
         self.computed_steps = 0
         self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
@@ -214,6 +233,7 @@ class _Record:
             self.returns,
             self.lengths,
             self.failed,
+            self.healthy_rewards,
             self.statistics,
             self.env_steps,
             self.computed_steps,
@@ -278,6 +298,7 @@ class _Group:
         self._resets_at_once = getattr(env, "resets_at_once", 1)
         self._task = np.full(num_slots, IDLE)
         self._return = np.zeros(num_slots)
+        self._healthy_reward = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int32)
         self._reward = np.zeros(num_slots, np.float32)
         self._limit = np.zeros(num_slots, np.int32)
@@ -308,6 +329,8 @@ class _Group:
         self._observation = observation
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN
             self._return[live] += reward[live]
+        if HEALTHY_REWARD in info:
+            self._healthy_reward[live] += info[HEALTHY_REWARD][live]
         self._length[live] += 1
         self._record.env_steps += int(live.sum())
         self._reward[:] = reward
@@ -352,6 +375,7 @@ class _Group:
         record = self._record
         record.returns[tasks] = self._return[envs]
         record.lengths[tasks] = self._length[envs]
+        record.healthy_rewards[tasks] = self._healthy_reward[envs]
         if "simulation_failed" in info:
             record.failed[tasks] = info["simulation_failed"][envs]
         record.num_done += len(envs)
@@ -417,6 +441,7 @@ class _Group:
         self._task[envs] = tasks
         self.is_live[envs] = True
         self._return[envs] = 0.0
+        self._healthy_reward[envs] = 0.0
         self._length[envs] = 0
         self._reward[envs] = 0.0
         self._limit[envs] = self._tasks.max_steps[tasks]

@@ -35,16 +35,18 @@ class Shared(NamedTuple):
         mean: ``[O]`` float32, subtracted from observations.
         std: ``[O]`` float32, which then divides them.
         reference: ``[R, …]`` observations for a ``ReferencePolicy``; ``()`` for others.
+        clip: ``[]`` float32, bound of normalised observations.
     """
 
     population: Population
     mean: ArrayLike
     std: ArrayLike
     reference: PyTree
+    clip: ArrayLike = np.float32(np.inf)
 
     def seen(self, observation: jax.Array) -> jax.Array:
         """Returns observations as policies see them."""
-        return normalized(observation, self.mean, self.std)
+        return normalized(observation, self.mean, self.std, self.clip)
 
 
 class Slots(NamedTuple):

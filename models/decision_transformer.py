@@ -70,6 +70,11 @@ class DecisionTransformerConfig(PolicyConfig):
     """Factor from rewards and target_return to the return-to-go the network reads."""
     max_timestep: int = 1000
     """Length of the timestep table, in environment steps; later ones share a row."""
+    timestep_scale: float = 1.0
+    """Standard deviation of the timestep table's initial entries."""
+    head_scale: float = 1.0
+    """Factor on the head's initial weights; with 0 actions begin in the middle of
+    their bounds."""
 
     def __post_init__(self):
         """Checks the fields."""
@@ -95,6 +100,18 @@ class DecisionTransformerConfig(PolicyConfig):
             "activation",
             self.activation,
             'choose "relu" or "gelu"',
+        )
+        require(
+            0.0 <= self.head_scale < math.inf,
+            "head_scale",
+            self.head_scale,
+            "it must be at least 0 and finite; 1 begins as PyTorch does",
+        )
+        require(
+            0.0 <= self.timestep_scale < math.inf,
+            "timestep_scale",
+            self.timestep_scale,
+            "it must be at least 0 and finite; 1 begins as PyTorch does",
         )
         require(
             math.isfinite(self.target_return),
@@ -128,23 +145,20 @@ class DecisionTransformer(nn.Module):
     def setup(self):
         """Names the layers."""
         config, width = self.config, self.config.width
-        from_table = functools.partial(
-            Embed, features=width, embedding_init=nn.initializers.normal(1.0)
-        )
-        self.embed_timestep = from_table(config.max_timestep)
+        self.embed_timestep = _table(config.max_timestep, width, config.timestep_scale)
         self.embed_return = fan_in_dense(1, width)
         self.embed_state = fan_in_dense(self.observation_shape, width)
         if isinstance(self.actions, BoxActions):
             self.embed_action = fan_in_dense(self.actions.num_outputs, width)
         else:
-            self.embed_action = from_table(self.actions.num_outputs)
+            self.embed_action = _table(self.actions.num_outputs, width)
         self.embed_norm = LayerNorm()
         self.blocks = [
             Block(width, config.num_heads, config.activation, self.dropout)
             for _ in range(config.num_layers)
         ]
         self.final_norm = LayerNorm()
-        self.head = fan_in_dense(width, self.actions.num_outputs)
+        self.head = fan_in_dense(width, self.actions.num_outputs, config.head_scale)
 
     def __call__(
         self,
@@ -275,6 +289,10 @@ class DecisionTransformerCarry(NamedTuple):
     """``[]`` float32, scaled, as the previous step read it."""
     timestep: jax.Array
     """``[]`` int32, index of the coming step in its episode."""
+
+
+def _table(num_rows: int, width: int, scale: float = 1.0) -> Embed:
+    return Embed(num_rows, width, embedding_init=nn.initializers.normal(scale))
 
 
 @dataclasses.dataclass(frozen=True)

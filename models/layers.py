@@ -199,7 +199,7 @@ def shift(x: jax.Array, bias: jax.Array) -> jax.Array:
     return x + jnp.broadcast_to(bias, x.shape)
 
 
-def fan_in_dense(fan_in: int, features: int) -> Dense:
+def fan_in_dense(fan_in: int, features: int, scale: float = 1.0) -> Dense:
     """A dense layer with PyTorch's default initialisation.
 
     Kernel and bias are drawn from U(-1/√fan_in, 1/√fan_in), as ``torch.nn.Linear``
@@ -209,8 +209,9 @@ def fan_in_dense(fan_in: int, features: int) -> Dense:
         fan_in: size of the layer's input. Linen would infer it for the kernel, but a
             bias initialiser never sees it.
         features: size of the layer's output.
+        scale: factor on the bound.
     """
-    initialiser = symmetric_uniform(1.0 / math.sqrt(fan_in))
+    initialiser = symmetric_uniform(scale / math.sqrt(fan_in))
     return Dense(features, kernel_init=initialiser, bias_init=initialiser)
 
 

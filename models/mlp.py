@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -29,6 +30,9 @@ class MLPConfig(PolicyConfig):
     """Width of each hidden layer, in units; empty for a linear policy."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Nonlinearity of the hidden layers."""
+    head_scale: float = 1.0
+    """Factor on the head's initial weights; with 0 actions begin in the middle of
+    their bounds."""
 
     def __post_init__(self):
         """Checks the fields."""
@@ -38,6 +42,12 @@ class MLPConfig(PolicyConfig):
             "hidden_sizes",
             self.hidden_sizes,
             "every width must be at least 1, for example 256 256",
+        )
+        require(
+            0.0 <= self.head_scale < math.inf,
+            "head_scale",
+            self.head_scale,
+            "it must be at least 0 and finite; 1 begins as PyTorch does",
         )
         require(
             self.activation in ACTIVATIONS,
@@ -54,12 +64,13 @@ class MLP(nn.Module):
     hidden_sizes: tuple[int, ...]
     num_outputs: int
     activation: str = "tanh"
+    head_scale: float = 1.0
 
     def setup(self):
         """Names the layers ``hidden_0``, ``hidden_1``, ... and ``head``."""
         inputs = (self.observation_size, *self.hidden_sizes)
         self.hidden = [fan_in_dense(*sizes) for sizes in itertools.pairwise(inputs)]
-        self.head = fan_in_dense(inputs[-1], self.num_outputs)
+        self.head = fan_in_dense(inputs[-1], self.num_outputs, self.head_scale)
 
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Returns the action before its tanh, or logits."""
@@ -89,6 +100,7 @@ class MLPPolicy(FeedForwardPolicy):
             self.config.hidden_sizes,
             self.actions.num_outputs,
             self.config.activation,
+            self.config.head_scale,
         )
 
     def init(self, key: jax.Array) -> Any:

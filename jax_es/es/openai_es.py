@@ -33,7 +33,8 @@ import optax
 from jax.typing import ArrayLike
 
 from jax_es.config import ESConfig
-from jax_es.fitness import SHAPINGS
+from jax_es.es.optimizers import make_optimizer, schedule
+from jax_es.fitness import SHAPINGS, shape_elites
 from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.types import PyTree, Variables
 
@@ -106,7 +107,8 @@ class OpenAIES(NamedTuple):
         init: ``(key, mean) → state``.
         ask: ``state → Population``.
         tell: ``(state, fitness [N, 2]) → (state, info)``; larger fitness is better,
-            column 0 is θ+σε.
+            column 0 is θ+σε. With ``interactions_per_generation`` N may be any
+            multiple of the configuration's ``num_pairs``.
         noise: the noise family.
     """
 
@@ -131,6 +133,7 @@ def openai_es(
     """
     noise = FullNoise() if noise is None else noise
     optimizer = make_optimizer(config)
+    sigma = schedule(config, config.sigma, config.sigma_end)
     if weighted_sum is None:
         pairs = jnp.arange(config.num_pairs)
         weighted_sum = jax.jit(
@@ -142,27 +145,42 @@ def openai_es(
 
     def ask(state: ESState) -> Population:
         generation_key = jax.random.fold_in(state.key, state.generation)
-        return Population(
-            state.mean, generation_key, jnp.float32(config.sigma), config.num_pairs
-        )
+        return Population(state.mean, generation_key, sigma_of(state), config.num_pairs)
+
+    def sigma_of(state: ESState) -> jax.Array:
+        value = sigma if isinstance(sigma, float) else sigma(state.generation)
+        return jnp.float32(value)
 
     def tell(state: ESState, fitness: ArrayLike) -> tuple[ESState, ESInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
-        if fitness.shape != (config.num_pairs, 2):
+        num_pairs = fitness.shape[0] if fitness.ndim else 0
+        is_whole = num_pairs and num_pairs % config.num_pairs == 0
+        if not (
+            fitness.shape == (num_pairs, 2)
+            and is_whole
+            and num_pairs <= config.most_pairs
+        ):
             raise ValueError(
                 f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), "
                 f"got {tuple(fitness.shape)}; column 0 is θ+σε, column 1 is θ−σε."
             )
         total = weighted_sum(ask(state).key, shape(fitness), state.mean)
-        return ascend(state, total, fitness)
+        # σ is constant unless scheduled, and N unless it follows the episodes: the
+        # division is then done once, in double precision.
+        if isinstance(sigma, float):
+            factor = jnp.float32(1.0 / (2 * num_pairs * sigma))
+        else:
+            factor = 1.0 / (2 * num_pairs * sigma_of(state))
+        return ascend(state, total, fitness, factor)
 
-    shape = jax.jit(SHAPINGS[config.shaping])
+    @jax.jit
+    def shape(fitness: jax.Array) -> jax.Array:
+        return shape_elites(SHAPINGS[config.shaping], fitness, config.elite_fraction)
 
     @jax.jit
     def ascend(
-        state: ESState, total: PyTree, fitness: jax.Array
+        state: ESState, total: PyTree, fitness: jax.Array, factor: jax.Array
     ) -> tuple[ESState, ESInfo]:
-        factor = 1.0 / (2 * config.num_pairs * config.sigma)
         gradient = jax.tree.map(lambda leaf: factor * leaf, total)
         updates, optimizer_state = optimizer.update(
             gradient, state.optimizer_state, state.mean
@@ -178,26 +196,3 @@ def openai_es(
         return state, info
 
     return OpenAIES(init, ask, tell, noise)
-
-
-def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
-    """Builds the optax chain that turns g into the step added to θ.
-
-    With momentum β this is exactly the paper's
-
-        m ← β m + (1 − β) g,    θ ← (1 − λ)(θ + lr·m),
-
-    since (1 − λ)(θ + lr·m) − θ = (1 − λ) lr·m − λθ. The chain *ascends*: this is the
-    one place where the sign of the step is decided.
-    """
-    directions = {
-        "momentum": optax.ema(config.momentum, debias=False),
-        "sgd": optax.identity(),
-        "adam": optax.scale_by_adam(),
-    }
-    return optax.chain(
-        directions[config.optimizer],
-        optax.scale(config.learning_rate),
-        optax.scale(1.0 - config.weight_decay),
-        optax.add_decayed_weights(-config.weight_decay),
-    )

@@ -12,7 +12,8 @@ from evosax.core.fitness_shaping import (
 )
 
 from jax_es.config import ConfigError, ESConfig
-from jax_es.es.openai_es import make_optimizer, openai_es
+from jax_es.es.openai_es import openai_es
+from jax_es.es.optimizers import make_optimizer
 from jax_es.evosax_bridge import evosax_strategy
 from jax_es.noise import FullNoise
 
