@@ -183,6 +183,7 @@ class Generation(NamedTuple):
         state: what the next generation starts from.
         evaluation: episodes of this generation's mean, before the update.
         population: episodes of the members.
+        fitness: ``[N, 2]``, what the update saw.
         info: what ``tell`` reports.
         step_cap: the cap that the members' episodes had.
         seconds: wall-clock by ``"policy"``, ``"environment"``, ``"noise"``,
@@ -194,6 +195,7 @@ class Generation(NamedTuple):
     state: TrainState
     evaluation: RolloutResult
     population: RolloutResult
+    fitness: np.ndarray
     info: ESInfo
     step_cap: int
     seconds: dict[str, float]
@@ -232,10 +234,9 @@ def run_generation(
         on_step,
     )
     evaluated, told = split(result, config.evaluation.num_episodes)
+    told_fitness = fitness(told, config.es)
     update_started = time.perf_counter()
-    es_state, info = jax.block_until_ready(
-        parts.es.tell(state.es, fitness(told, config.es))
-    )
+    es_state, info = jax.block_until_ready(parts.es.tell(state.es, told_fitness))
     finished = time.perf_counter()
     return Generation(
         state=state._replace(
@@ -252,6 +253,7 @@ def run_generation(
         ),
         evaluation=evaluated,
         population=told,
+        fitness=told_fitness,
         info=info,
         step_cap=state.step_cap,
         seconds={

@@ -48,6 +48,8 @@ class GenerationRecord:
         return_max: highest return of the population.
         return_p2_5: 2.5th percentile of the population's returns.
         return_p97_5: 97.5th percentile of the population's returns.
+        fitness_mean: mean fitness of the members, over the finite ones; the mean
+            return, unless the healthy reward counts otherwise.
         num_nonfinite: episodes of the population whose return was NaN or infinite.
         num_failed: episodes of the population that the simulator reported as failed.
         episode_length_mean: mean length of the population's episodes.
@@ -86,6 +88,7 @@ class GenerationRecord:
     return_max: float
     return_p2_5: float
     return_p97_5: float
+    fitness_mean: float = math.nan
     num_nonfinite: int
     num_failed: int
     episode_length_mean: float

@@ -323,6 +323,7 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
         return_max=returns.max,
         return_p2_5=returns.p2_5,
         return_p97_5=returns.p97_5,
+        fitness_mean=return_statistics(generation.fitness.ravel()).mean,
         num_nonfinite=returns.num_nonfinite,
         num_failed=int(population.failed.sum()),
         episode_length_mean=float(population.lengths.mean()),
