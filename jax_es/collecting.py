@@ -27,10 +27,8 @@ from jax_es.loading import TrainedMean, check_fits
 from jax_es.recording import Recording, RecordingEnv, check_noise
 from jax_es.rollout import Rollout, RolloutProgress
 from jax_es.run_directory import git_commit, versions
+from jax_es.streams import stream
 from jax_es.task_queue import IDLE, Tasks
-
-SEED_STREAM = 2**20 + 1
-"""Stands where training has the generation: a dataset has episodes of its own."""
 
 EPISODES_PER_SLOT = 2
 """Episodes of a block for each slot; no more than these are in memory."""
@@ -100,7 +98,7 @@ def episode_tasks(recipe: Recipe, indices: np.ndarray, max_steps: int) -> Tasks:
 
 def first_seed(seed: int) -> int:
     """Returns the seed of episode 0; those of others count up from it."""
-    return int(np.random.default_rng([seed, SEED_STREAM]).integers(2**30))
+    return int(stream(seed, "dataset episodes").integers(2**30))
 
 
 class Collector:

@@ -25,11 +25,9 @@ from jax_es.random_play import play_at_random
 from jax_es.robustness import Precision, round_weights
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import FREE_TO_CHANGE, RunDirectory
+from jax_es.streams import stream
 from jax_es.task_queue import Tasks
 from jax_es.types import PyTree
-
-SEED_STREAM = 2**20
-"""Stands where training has the generation: evaluation meets episodes of its own."""
 
 SAME_EXPERIMENT = (
     "seed",
@@ -259,7 +257,7 @@ def evaluate(
             pair=np.arange(num_episodes, dtype=np.int32),
             sign=np.ones(num_episodes, np.float32),
         )
-    noise_seed = np.random.default_rng([seed, SEED_STREAM, 2]).integers(2**31)
+    noise_seed = stream(seed, "weight noise").integers(2**31)
     population = Population(
         mean=weights_under(condition, trained),
         key=jax.random.key(noise_seed, impl="threefry2x32"),
@@ -270,9 +268,9 @@ def evaluate(
 
 
 def episode_tasks(parts: Parts, num_episodes: int, seed: int) -> Tasks:
-    """Lists evaluation episodes; fewer are the first of more."""
+    """Lists episodes that no training met; fewer are the first of more."""
     return evaluation_tasks(
-        seed, SEED_STREAM, num_episodes, parts.env.max_episode_steps
+        seed, 0, num_episodes, parts.env.max_episode_steps, "test tasks"
     )
 
 

@@ -26,6 +26,7 @@ from jax_es.experiment import (
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.random_play import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
+from jax_es.streams import Purpose, stream
 from jax_es.task_queue import IDLE, Tasks
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
@@ -284,7 +285,7 @@ def population_tasks(
     """
     num_pairs = num_pairs or config.es.num_pairs
     episodes = config.es.episodes_per_member
-    rng = np.random.default_rng([config.seed, generation, 0])
+    rng = stream(config.seed, "population tasks", generation)
     groups = num_pairs if config.es.common_seeds == "pair" else 1
     seeds = rng.integers(2**31, size=(groups, episodes), dtype=np.int32)
     seeds = np.broadcast_to(seeds, (num_pairs, episodes))
@@ -303,10 +304,14 @@ def population_tasks(
 
 
 def evaluation_tasks(
-    seed: int, generation: int, num_episodes: int, max_steps: int
+    seed: int,
+    generation: int,
+    num_episodes: int,
+    max_steps: int,
+    purpose: Purpose = "evaluation tasks",
 ) -> Tasks:
     """Lists episodes of the mean policy, on seeds of their own, never cut."""
-    rng = np.random.default_rng([seed, generation, 1])
+    rng = stream(seed, purpose, generation)
     return Tasks(
         pair=np.full(num_episodes, IDLE, np.int32),
         sign=np.zeros(num_episodes, np.float32),

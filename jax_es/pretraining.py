@@ -45,6 +45,7 @@ from jax_es.methods import CLONING, Method
 from jax_es.normalization import ObservationStatistics
 from jax_es.progress import Progress
 from jax_es.run_directory import RunDirectory
+from jax_es.streams import stream
 from jax_es.types import ClonablePolicy, PyTree
 from jax_es.windows import (
     Recording,
@@ -133,11 +134,11 @@ def prepare(
     statistics = (
         statistics_of(episodes) if config.rollout.observation_statistics else None
     )
-    # As of an evolution: with the same seed, both begin with the same weights. The
+    # The key of an evolution: with the same seed, both begin with the same weights. The
     # implementation is pinned, since another one would change every number.
-    init_key, dropout_key = jax.random.split(
-        jax.random.key(config.seed, impl="threefry2x32")
-    )
+    init_key, _ = jax.random.split(jax.random.key(config.seed, impl="threefry2x32"))
+    dropout_seed = stream(config.seed, "dropout").integers(2**31)
+    dropout_key = jax.random.key(dropout_seed, impl="threefry2x32")
     cloner = Cloner(policy, cloning, parts.devices, statistics, dropout_key)
     settings = {
         "dataset": os.fspath(dataset),

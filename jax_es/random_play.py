@@ -11,6 +11,7 @@ import numpy as np
 
 from jax_es.normalization import initial_statistics
 from jax_es.rollout import RolloutResult
+from jax_es.streams import stream
 from jax_es.task_queue import Tasks
 from jax_es.types import VectorEnv
 
@@ -30,7 +31,7 @@ def reference_batch(env: VectorEnv, size: int, seed: int) -> np.ndarray:
     Returns:
         ``[R, …]``, of the observations' own type.
     """
-    rng = np.random.default_rng([seed, 0, 2])
+    rng = stream(seed, "reference batch")
     env.action_space.seed(int(rng.integers(2**31)))
 
     def seeds() -> np.ndarray:
@@ -75,7 +76,7 @@ def play_at_random(env: VectorEnv, tasks: Tasks) -> RolloutResult:
         here = np.arange(first, min(first + env.num_envs, num_tasks))
         spaces = [copy.deepcopy(space) for _ in here]
         for own, seed in zip(spaces, tasks.seed[here].tolist(), strict=True):
-            own.seed(seed)
+            own.seed(int(stream(seed, "random actions").integers(2**31)))
         live = np.arange(env.num_envs) < len(here)
         seeds = np.resize(tasks.seed[here], env.num_envs)
         env.halt(~live)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_es.config import require
+from jax_es.streams import stream
 from jax_es.types import VectorEnv
 
 FIRST_CAPACITY = 128
@@ -101,8 +102,9 @@ class RecordingEnv:
         self._observations[started, 0] = observation[started]
         if self._noise:
             for i in started.tolist():
-                entropy = [self._noise_seed, int(self._seed[i])]
-                self._generators[i] = np.random.default_rng(entropy)
+                self._generators[i] = stream(
+                    self._noise_seed, "action noise", self._seed[i]
+                )
         return observation, info
 
     def step(

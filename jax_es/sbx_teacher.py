@@ -33,6 +33,7 @@ from jax_es.experiment import (
     make_learning_env,
     policy_kind,
 )
+from jax_es.streams import stream
 from jax_es.teacher_settings import TeacherSettings
 from jax_es.types import PyTree
 
@@ -90,9 +91,9 @@ class Teacher:
             on_step: called after each with the steps so far. If it raises, the
                 training is of no more use.
         """
-        stretch = np.random.SeedSequence([self._config.seed, self.num_steps])
+        stretch = stream(self._config.seed, "gradient teacher", self.num_steps)
         # Python's, NumPy's and JAX' generators, the environment's and its actions'.
-        self._model.set_random_seed(int(stretch.generate_state(1)[0] >> 1))
+        self._model.set_random_seed(int(stretch.integers(2**31)))
         self._model.set_env(self._model.get_env())  # starts a new episode
 
         def go_on(*_: Any) -> bool:

@@ -18,6 +18,7 @@ from jax_es.normalization import (
     observe,
     scaled,
 )
+from jax_es.streams import stream
 
 STEPS_AT_ONCE = 4096
 """Observations that are turned into float64 at once: images would fill the memory."""
@@ -101,7 +102,7 @@ def hold_out(
     count = max(1, round(fraction * len(lengths))) if fraction else 0
     count = min(count, len(lengths) - 1)
     is_held_out = np.zeros(len(lengths), bool)
-    chosen = np.random.default_rng([seed, 1]).permutation(len(lengths))[:count]
+    chosen = stream(seed, "held-out episodes").permutation(len(lengths))[:count]
     is_held_out[chosen] = True
     by_step = np.repeat(is_held_out, lengths)
     return np.flatnonzero(~by_step), np.flatnonzero(by_step)
@@ -152,7 +153,7 @@ def random_starts(
     Any of ``steps`` is equally likely. An epoch's batches depend on nothing but the
     arguments, so that a training can be resumed from its epochs' ends.
     """
-    rng = np.random.default_rng([seed, 2, epoch])
+    rng = stream(seed, "cloning batches", epoch)
     for _ in range(num_batches):
         yield steps[rng.integers(len(steps), size=batch_size)]
 

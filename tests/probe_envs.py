@@ -50,6 +50,7 @@ class TargetEnv:
         self._step = np.zeros(num_envs, int)
         self._ended = np.ones(num_envs, bool)
         self._halted = np.zeros(num_envs, bool)
+        self._observation = np.zeros((num_envs, 3), np.float32)
 
     def reset(self, *, seed=None, options=None):
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
@@ -62,7 +63,9 @@ class TargetEnv:
         self._step[mask] = 0
         self._ended[mask] = False
         self._halted[mask] = False
-        return self._observe(), {}
+        # Others keep theirs, broken or not.
+        self._observation[mask] = self._observe()[mask]
+        return self._observation.copy(), {}
 
     def step(self, actions):
         live = ~self._ended
@@ -77,9 +80,10 @@ class TargetEnv:
         self._step[live] += 1
         self._ended |= failed | (self._step >= self._length)
         terminated = self._ended & ~self._halted
-        observation = self._observe()
-        observation[breaks == "observation"] = np.nan
+        self._observation = self._observe()
+        self._observation[breaks == "observation"] = np.nan
         info = {"simulation_failed": failed} if failed.any() else {}
+        observation = self._observation.copy()
         return observation, reward, terminated, self._halted.copy(), info
 
     def halt(self, mask):

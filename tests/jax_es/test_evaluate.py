@@ -19,7 +19,7 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.evaluate import main
-from jax_es.evaluation import SEED_STREAM, evaluate
+from jax_es.evaluation import evaluate
 from jax_es.evaluation_report import summary
 from jax_es.experiment import TrainConfig
 from jax_es.generation import build, evaluation_tasks
@@ -73,7 +73,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def seeds(seed, count):
-    return evaluation_tasks(seed, SEED_STREAM, count, LIMIT).seed.tolist()
+    return evaluation_tasks(seed, 0, count, LIMIT, "test tasks").seed.tolist()
 
 
 def play(policy, seed):

@@ -17,7 +17,6 @@ from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluate import main
 from jax_es.evaluation import (
     BASE,
-    SEED_STREAM,
     Condition,
     Evaluation,
     evaluate,
@@ -34,6 +33,7 @@ from jax_es.normalization import initial_statistics
 from jax_es.robustness import round_weights
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import find_runs
+from jax_es.streams import stream
 from jax_es.training import train_run
 from models import DecisionTransformerConfig, MLPConfig
 
@@ -96,7 +96,7 @@ def play(policy, seed):
 
 
 def seeds(count):
-    rng = np.random.default_rng([0, 2**20, 1])
+    rng = stream(0, "test tasks")
     return rng.integers(2**31, size=count, dtype=np.int32)
 
 
@@ -109,7 +109,7 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
     experiment = prepared(runs / name, conditions)
     (trained,), policy = experiment.trained, experiment.parts.policy
     (evaluation,) = evaluate_experiment(experiment, conditions, EPISODES, seed=0)
-    noise_seed = np.random.default_rng([0, 2**20, 2]).integers(2**31)
+    noise_seed = stream(0, "weight noise").integers(2**31)
     key = jax.random.key(noise_seed, impl="threefry2x32")
 
     def noisy(std, episode):
@@ -198,9 +198,9 @@ def test_random_actions_heed_no_policy(runs):
     first, second = (e.results[conditions[1]].returns for e in evaluations)
     np.testing.assert_array_equal(first, second)
     env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
-    seed = int(evaluation_tasks(0, SEED_STREAM, 1, LIMIT).seed[0])
+    seed = int(evaluation_tasks(0, 0, 1, LIMIT, "test tasks").seed[0])
     env.reset(seed=seed)
-    env.action_space.seed(seed)
+    env.action_space.seed(int(stream(seed, "random actions").integers(2**31)))
     rewards = [env.step(env.action_space.sample())[1] for _ in range(LIMIT)]
     assert first[0] == pytest.approx(sum(map(float, rewards)), rel=1e-9)
 

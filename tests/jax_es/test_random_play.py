@@ -7,6 +7,7 @@ import pytest
 from envs.make import make as make_vector_env
 from jax_es.generation import evaluation_tasks
 from jax_es.random_play import STEPS_BETWEEN, play_at_random, reference_batch
+from jax_es.streams import stream
 
 
 @pytest.fixture
@@ -61,7 +62,8 @@ def test_episodes_of_random_play_equal_gymnasiums(env):
         tasks.seed.tolist(), result.returns, result.lengths, strict=True
     ):
         single.reset(seed=seed)
-        single.action_space.seed(seed)
+        actions = stream(seed, "random actions").integers(2**31)
+        single.action_space.seed(int(actions))
         expected, steps, done = 0.0, 0, False
         while not done:
             _, reward, terminated, truncated, _ = single.step(
