@@ -7,6 +7,7 @@ end of its episode beside Gymnasium's flags, not in them. An ended environment i
 never touched, and a live one's trajectory cannot depend on it.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.base import EpisodeVectorEnv, positive_int
+from envs.faults import CheckedEnv, EnvironmentFailure, being_made
 
 Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
 
@@ -38,6 +40,8 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         ValueError: the environment has no limit on an episode and none is given, its
             observations are not a ``Box``, its actions neither a ``Box`` nor
             ``Discrete``, or the mode is unknown.
+        EnvironmentFailure: here and in every method, if an environment raises, or
+            returns what its spaces do not allow (:mod:`envs.faults`).
     """
 
     def __init__(
@@ -55,16 +59,19 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             env_options["max_episode_steps"] = positive_int(
                 "max_episode_steps", max_episode_steps
             )
-        # Always sync or async: a custom vector environment (CartPole has one) may
-        # ignore the reset mask.
-        self._vector_env: Any = gymnasium.make_vec(
-            env_id,
-            positive_int("num_envs", num_envs),
-            vectorization_mode=vectorization_mode,
-            vector_kwargs=_vector_options(vectorization_mode, num_threads),
-            wrappers=(*wrappers, _StandStill),
-            **env_options,
-        )
+        vector_options = _vector_options(vectorization_mode, num_threads)
+        num_envs = positive_int("num_envs", num_envs)
+        with being_made(env_id, env_options):
+            # Always sync or async: a custom vector environment (CartPole has one) may
+            # ignore the reset mask.
+            self._vector_env: Any = gymnasium.make_vec(
+                env_id,
+                num_envs,
+                vectorization_mode=vectorization_mode,
+                vector_kwargs=vector_options,
+                wrappers=(*wrappers, functools.partial(_StandStill, env_id=env_id)),
+                **env_options,
+            )
         try:
             spaces = _checked_spaces(env_id, self._vector_env)
             limit = max_episode_steps or self._vector_env.spec.max_episode_steps
@@ -98,6 +105,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         observations, info = self._vector_env.reset(
             seed=all_seeds, options={**options, "reset_mask": chosen}
         )
+        _raise_failure(info)
         np.copyto(self._observations, observations)
         self._all_observed = True
         return info
@@ -108,6 +116,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         observations, rewards, _, _, info = self._vector_env.step(
             (actions, live.astype(np.int64))
         )
+        _raise_failure(info)
         np.copyto(self._observations, observations)
         terminated, truncated = (
             self._pop_flags(info, name) for name in (_TERMINATED, _TRUNCATED)
@@ -122,27 +131,33 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
 
 _TERMINATED = "stand_still/terminated"
 _TRUNCATED = "stand_still/truncated"
+_FAILURE = "stand_still/failure"
 
 
-class _StandStill(gymnasium.Wrapper):
+class _StandStill(CheckedEnv):
     """Acts only when told to, and reports an episode's end in the info dictionary.
 
     Its action is ``(action, live)``. Gymnasium never sees the end of an episode, so
-    that it neither restarts the environment nor refuses to go on.
+    that it neither restarts the environment nor refuses to go on. Nor does it see a
+    failure, which would end its process in several tracebacks.
     """
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
+    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
+        super().__init__(env, env_id)
         self.action_space = gymnasium.spaces.Tuple(
             (env.action_space, gymnasium.spaces.Discrete(2))
         )
-        self._observation: Any = None
+        space = env.observation_space
+        self._observation: Any = np.zeros(space.shape or (), space.dtype)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Starts an episode."""
-        self._observation, info = self.env.reset(seed=seed, options=options)
+        try:
+            self._observation, info = super().reset(seed=seed, options=options)
+        except EnvironmentFailure as error:
+            info = {_FAILURE: error}
         return self._observation, info
 
     def step(self, action: tuple[Any, Any]) -> tuple[Any, float, bool, bool, dict]:
@@ -150,11 +165,21 @@ class _StandStill(gymnasium.Wrapper):
         action, live = action
         if not live:
             return self._observation, 0.0, False, False, {}
-        self._observation, reward, terminated, truncated, info = self.env.step(action)
+        try:
+            result = super().step(action)
+        except EnvironmentFailure as error:
+            return self._observation, 0.0, False, False, {_FAILURE: error}
+        self._observation, reward, terminated, truncated, info = result
         if terminated or truncated:
-            flags = {_TERMINATED: bool(terminated), _TRUNCATED: bool(truncated)}
-            info = {**info, **flags}
-        return self._observation, float(reward), False, False, info
+            info = {**info, _TERMINATED: terminated, _TRUNCATED: truncated}
+        return self._observation, reward, False, False, info
+
+
+def _raise_failure(info: dict[str, Any]) -> None:
+    """Raises the first failure that :class:`_StandStill` reported."""
+    for error in info.get(_FAILURE, ()):
+        if error is not None:
+            raise error
 
 
 def _vector_options(mode: str, num_threads: int | None) -> dict[str, Any]:
@@ -183,13 +208,13 @@ def _checked_spaces(
     action_space = action_space[0]  # the wrapper's is a pair
     if not isinstance(observation_space, gymnasium.spaces.Box):
         raise ValueError(
-            f"env_id: {env_id} observes {observation_space}, expected a Box: pass "
-            "wrappers=[gymnasium.wrappers.FlattenObservation] or another wrapper, or "
-            "register the wrapped environment under an id of its own"
+            f"env_id: {env_id} observes {observation_space}, expected a Box: register "
+            "it under an id of its own, wrapped in "
+            "gymnasium.wrappers.FlattenObservation or another wrapper"
         )
     if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
         raise ValueError(
             f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: "
-            "pass wrappers=[...] with one that transforms actions"
+            "register it under an id of its own, in a wrapper that transforms actions"
         )
     return observation_space, action_space

@@ -35,6 +35,7 @@ def make(
     Raises:
         ValueError: nobody knows the id, or the environment needs a package that is not
             installed; or an option has a wrong value.
+        EnvironmentFailure: the environment raises while it is imported or built.
 
     Example:
         >>> env = make("HalfCheetah-v5", num_envs=4)
@@ -47,7 +48,7 @@ def make(
             return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
         case str() if is_atari(env_id):
             return AtariVectorEnv(env_id, num_envs, num_threads, **options)
-        case str() if env_id in gymnasium.registry or ":" in env_id:
+        case str() if env_id in gymnasium.registry or _names_module(env_id):
             return _make_registered(env_id, num_envs, num_threads, options)
         case _:
             raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
@@ -61,13 +62,23 @@ def _make_registered(
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"
-    except (ImportError, gymnasium.error.UnregisteredEnv) as error:
+    except (ImportError, gymnasium.error.Error) as error:
         message = f"env_id: {env_id} cannot be made: {error}"
     raise ValueError(" ".join(message.split()))
 
 
+def _names_module(env_id: str) -> bool:
+    """Returns whether it is ``module:id``; Gymnasium would import any text."""
+    module, colon, name = env_id.partition(":")
+    return bool(colon and name and ":" not in name) and all(
+        part.isidentifier() for part in module.split(".")
+    )
+
+
 def _hint(env_id: Any) -> str:
-    """Names the closest ids."""
+    """Names the closest ids, or the form of those that name a module."""
+    if ":" in str(env_id):
+        return "; expected module:id, such as my_package.envs:MyEnv-v0"
     known = {*MujocoVectorEnv.supported, *gymnasium.registry}
     close = difflib.get_close_matches(str(env_id), known, n=3, cutoff=0.5)
     if not close:

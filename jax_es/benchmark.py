@@ -25,15 +25,12 @@ of five steps) belong to ``untrained``.
 Whole generations have fewer slots, see the table, but for ``--full``.
 """
 
-import contextlib
 import dataclasses
 import json
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +58,7 @@ from jax_es.devices import (
     configure_cpu_devices,
     use_compilation_cache,
 )
+from jax_es.outputs import check_writable, whole_file
 from jax_es.run_directory import git_commit, machine, versions
 
 
@@ -128,12 +126,7 @@ def _main(argv: list[str]) -> int:
     if arguments.profile is not None:
         return _profile(arguments, arguments.profile)
     started = time.perf_counter()
-    try:
-        with _terminable():
-            measurements, failures = run(plan(names, arguments))
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped before the end: nothing to report\n")
-        return 130
+    measurements, failures = run(plan(names, arguments))
     devices = [m.devices for m in measurements if m.devices is not None]
     about = {
         "versions": {**versions(), "commit": git_commit()},
@@ -143,7 +136,8 @@ def _main(argv: list[str]) -> int:
     rows = finish(names, measurements)
     sys.stdout.write(table(rows, about))
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        with whole_file(arguments.json) as draft:
+            draft.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     for failure in failures:
         sys.stderr.write(f"error: {failure}\n")
     return 1 if failures else 0
@@ -171,15 +165,14 @@ def _check(arguments: Arguments) -> None:
         network in NETWORKS,
         f"--profile-network must be one of {', '.join(NETWORKS)}, got {network!r}.",
     )
+    check_writable("--json", arguments.json)
     try:
-        if arguments.json is not None:
-            arguments.json.open("a").close()
         if arguments.profile is not None:
             arguments.profile.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"{error.filename} cannot be written ({error.strerror}); choose another "
-            "--json or --profile."
+            "--profile."
         ) from error
 
 
@@ -333,16 +326,6 @@ def _profile(arguments: Arguments, directory: Path) -> int:
         "tensorboard-plugin-profile)\n"
     )
     return 0
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Makes SIGTERM end the measuring process too, as Ctrl-C does."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 if __name__ == "__main__":

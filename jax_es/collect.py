@@ -5,7 +5,6 @@ import dataclasses
 import math
 import re
 import shlex
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -20,6 +19,7 @@ from jax_es.command_line import (
     StopSignals,
     input_errors,
     parse_options,
+    report_stop,
     run_program,
 )
 from jax_es.config import ConfigError, require
@@ -246,14 +246,13 @@ def _outcome(path: Path, arguments: Arguments) -> str:
 
 
 def _report_stop(stop: Stopped, path: Path, command: str) -> int:
-    """Prints one line; returns the exit code of a program ended by that signal."""
-    name = signal.Signals(stop.signum).name
+    """Says what is saved; returns the exit code."""
     resume = "" if "--resume" in command else " --resume"
-    sys.stderr.write(
-        f"{name}: {dataset_info(path).num_episodes} episodes are in {path}; continue "
-        f"with {command}{resume}\n"
+    return report_stop(
+        stop,
+        f"{dataset_info(path).num_episodes} episodes are in {path}; continue with "
+        f"{command}{resume}",
     )
-    return 128 + stop.signum
 
 
 if __name__ == "__main__":

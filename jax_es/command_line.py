@@ -5,7 +5,9 @@ import io
 import re
 import signal
 import sys
+import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ import tyro
 from jax_es.config import require
 
 USAGE_ERROR = 2
+ENVIRONMENT_ERROR = 1
+
+DEBUG_OPTION = "--debug"
+"""Every program takes it."""
 
 PATIENCE_SECONDS = 1.0
 """A signal may come twice at once: to a process, and through the parent it shares a
@@ -26,18 +32,56 @@ T = TypeVar("T")
 
 
 def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
-    """Runs a program; bad input becomes one line on stderr and exit code 2.
+    """Runs a program; whatever ends it early is one line on stderr.
+
+    Bad input ends it with exit code 2, an environment of the user's that fails with 1,
+    and SIGINT or SIGTERM with 128 and the signal's number: at once, unless the program
+    has :class:`StopSignals` of its own. ``--debug`` shows the tracebacks, too.
 
     Args:
         program: takes the arguments, returns the exit code.
         argv: the arguments; the process's own if not given.
     """
     warnings.showwarning = _show_warning
-    try:
-        return program(sys.argv[1:] if argv is None else argv)
-    except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return USAGE_ERROR
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = DEBUG_OPTION in arguments
+    arguments = [argument for argument in arguments if argument != DEBUG_OPTION]
+    with StopSignals(at_once=True) as signals:
+        try:
+            return program(arguments)
+        except BaseException as error:
+            ending = _ending(error, signals.signum)
+            if ending is None:
+                raise
+            if debug:
+                report = getattr(error, "report", "")  # of another process, perhaps
+                sys.stderr.write(report or traceback.format_exc())
+            line, code = ending
+            sys.stderr.write(f"{line}\n")
+            return code
+
+
+def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
+    """Returns what to say of an error, and the exit code; None if it is our fault."""
+    if isinstance(error, Stopped | KeyboardInterrupt):
+        signum = getattr(error, "signum", signal.SIGINT)
+    if signum is not None:  # whatever a program raises on its way out
+        name = signal.Signals(signum).name
+        return f"{name}: stopped; unfinished files are removed", 128 + signum
+    if isinstance(error, InputError):
+        return f"error: {error}", USAGE_ERROR
+    from jax_es.experiment import EnvironmentFailure  # late: it loads the simulators
+
+    if isinstance(error, EnvironmentFailure):
+        notes = getattr(error, "__notes__", [f"{DEBUG_OPTION} shows its traceback"])
+        return "; ".join([f"error: {error}", *notes]), ENVIRONMENT_ERROR
+    return None
+
+
+def report_stop(stop: "Stopped", outcome: str) -> int:
+    """Says what a stop signal leaves; returns the exit code of a program it ended."""
+    sys.stderr.write(f"{signal.Signals(stop.signum).name}: {outcome}\n")
+    return 128 + stop.signum
 
 
 class InputError(Exception):
@@ -109,8 +153,8 @@ def input_errors() -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
-class Stopped(Exception):
-    """A signal asked the run to stop."""
+class Stopped(BaseException):
+    """A signal asked the program to stop; like ``KeyboardInterrupt`` it is no error."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
@@ -118,17 +162,27 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """Turns the first SIGINT or SIGTERM into a request, the second into an end."""
+    """Turns the first SIGINT or SIGTERM into a request, the second into an end.
 
-    def __init__(self) -> None:
-        self._signum: int | None = None
+    Args:
+        at_once: the first raises :class:`Stopped` wherever the program is, instead of
+            waiting for :meth:`check`.
+
+    Attributes:
+        signum: the signal that came; None as long as there was none.
+    """
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.signum: int | None = None
+        self._at_once = at_once
         self._requested_at = 0.0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "StopSignals":
         """Installs the handlers."""
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._previous[signum] = signal.signal(signum, self._request)
+        if threading.current_thread() is threading.main_thread():  # Python's rule
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._previous[signum] = signal.signal(signum, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,13 +192,15 @@ class StopSignals:
 
     def check(self) -> None:
         """Raises :class:`Stopped` once a signal has come."""
-        if self._signum is not None:
-            raise Stopped(self._signum)
+        if self.signum is not None:
+            raise Stopped(self.signum)
 
     def _request(self, signum: int, _: FrameType | None) -> None:
         now = time.monotonic()
-        if self._signum is None:
-            self._signum, self._requested_at = signum, now
+        if self.signum is None:
+            self.signum, self._requested_at = signum, now
+            if self._at_once:
+                raise Stopped(signum)
         elif now - self._requested_at >= PATIENCE_SECONDS:
             # A second signal does what it would have done without us.
             for number, handler in self._previous.items():

@@ -28,7 +28,6 @@ from jax_es.evaluation import (
     sweeps,
 )
 from jax_es.evaluation_report import (
-    check_writable,
     experiment_report,
     list_of_values,
     run_report,
@@ -36,6 +35,7 @@ from jax_es.evaluation_report import (
     write_csv,
 )
 from jax_es.loading import load_policy
+from jax_es.outputs import check_writable
 from jax_es.robustness import Precision
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory, find_runs
@@ -121,8 +121,7 @@ def _main(argv: list[str]) -> int:
         experiments = prepare(
             runs, arguments.checkpoint, arguments.conditions, arguments.episodes
         )
-        if arguments.csv is not None:
-            check_writable(arguments.csv)
+        check_writable("--csv", arguments.csv)
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
             _record(arguments, runs[0], experiments[0], arguments.video)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jax_es.config import ConfigError
 from jax_es.evaluation import BASE, Condition, Evaluation
 from jax_es.methods import OPENAI_ES
+from jax_es.outputs import whole_file
 from jax_es.rank_test import meaning, rank_test
 from jax_es.rollout import RolloutResult
 
@@ -273,18 +273,7 @@ def write_csv(
         for evaluation in evaluations
         for condition, result in evaluation.results.items()
     ]
-    with file.open("w", newline="") as stream:
+    with whole_file(file) as draft, draft.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-
-
-def check_writable(file: Path) -> None:
-    """Raises ``ConfigError`` unless ``file`` can be written; creates it."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.open("a").close()
-    except OSError as error:
-        raise ConfigError(
-            f"--csv {file} cannot be written ({error.strerror}); choose another file."
-        ) from error

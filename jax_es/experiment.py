@@ -21,6 +21,8 @@ from envs.atari_env import (
     make_single_atari_env,
     single_atari_spec,
 )
+from envs.faults import CheckedEnv, being_made
+from envs.faults import EnvironmentFailure as EnvironmentFailure
 from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
 from jax_es.config import (
@@ -150,13 +152,16 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
 
     Raises:
         ConfigError: if what a game needs is not installed.
+        EnvironmentFailure: if it raises; later in its methods, too.
     """
     if is_atari(config.id):
         try:
             return make_single_atari_env(config.id, render_mode, **config.options)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    return gymnasium.make(config.id, render_mode=render_mode, **config.options)
+    with being_made(config.id, config.options):
+        env = gymnasium.make(config.id, render_mode=render_mode, **config.options)
+    return CheckedEnv(env, config.id)
 
 
 def env_spec(config: EnvConfig) -> Any:

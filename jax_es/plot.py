@@ -23,6 +23,7 @@ from jax_es.curves import (
     sorted_into_panels,
     table,
 )
+from jax_es.outputs import whole_file
 
 FORMATS = (".png", ".svg")
 """What is written into a folder, of every figure."""
@@ -175,9 +176,8 @@ def save(figure: Any, output: Path) -> None:
         ConfigError: for an unknown ending or a folder that cannot be written.
     """
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with figures.style():
-            figure.savefig(output)
+        with figures.style(), whole_file(output) as draft:
+            figure.savefig(draft)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{output} cannot be written ({error}); choose another --output."

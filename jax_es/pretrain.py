@@ -8,7 +8,6 @@ as in ``python -m jax_es.train``. The run is one like any other: ``evaluate``, `
 import contextlib
 import dataclasses
 import datetime
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -25,6 +24,7 @@ from jax_es.command_line import (
     input_errors,
     named_folder,
     parse_options,
+    report_stop,
     run_program,
     take_option,
 )
@@ -285,17 +285,16 @@ def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
 
 
 def _report_stop(stop: Stopped, request: Request) -> int:
-    """Prints one line; returns the exit code of a program ended by that signal."""
-    run, name = request.run, signal.Signals(stop.signum).name
+    """Says what is saved; returns the exit code."""
+    run = request.run
+    if not run.exists():
+        return report_stop(stop, "nothing had begun; begin again with the same command")
     steps = Checkpoints(run.checkpoints).steps()
-    saved = f"{steps[-1]} steps are saved" if steps else "nothing to save"
-    continuing = (
-        f"; continue with python -m jax_es.pretrain {resume_options(run)}"
-        if run.exists()
-        else ""
+    return report_stop(
+        stop,
+        f"{steps[-1] if steps else 0} steps are saved in {run.path}; continue with "
+        f"python -m jax_es.pretrain {resume_options(run)}",
     )
-    sys.stderr.write(f"{name}: {saved} in {run.path}{continuing}\n")
-    return 128 + stop.signum
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from jax_es.curves import (
 from jax_es.curves import table_rows as summary_rows
 from jax_es.experiment import differing
 from jax_es.methods import Method
+from jax_es.outputs import whole_file
 from jax_es.page import (
     MEDIA_TYPES,
     Markup,
@@ -100,8 +101,8 @@ def _main(argv: list[str]) -> int:
             _check_video(file)
         page = report(arguments.runs, evaluations, arguments.video)
         try:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(page, encoding="utf-8")
+            with whole_file(output) as draft:
+                draft.write_text(page, encoding="utf-8")
         except OSError as error:
             raise ConfigError(
                 f"{output} cannot be written ({error.strerror}); choose another "

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from jax_es import result_tables
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
+from jax_es.outputs import whole_file
 
 
 class Table(NamedTuple):
@@ -79,7 +80,8 @@ def _main(argv: list[str]) -> int:
         sys.stderr.write(f"{arguments.readme} is what {arguments.results} says.\n")
         return 0
     if not arguments.check:
-        arguments.readme.write_text(after)
+        with whole_file(arguments.readme) as draft:
+            draft.write_text(after)
         sys.stderr.write(f"{arguments.readme} is written anew.\n")
         return 0
     sys.stdout.write(_difference(before, after))

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import subprocess
+import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +23,22 @@ from typing import Any
 
 from jax_es.config import ConfigError, require
 from jax_es.devices import available_cores
-from jax_es.experiment import TrainConfig, differences, from_dict, to_dict
+from jax_es.experiment import (
+    EnvironmentFailure,
+    TrainConfig,
+    differences,
+    from_dict,
+    to_dict,
+)
 from jax_es.methods import OPENAI_ES, Method
+from jax_es.outputs import whole_file
 from jax_es.version import __version__
 
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.json"
 LOCK_FILE = ".lock"
+ERROR_FILE = "error.log"
+"""The traceback of an environment that failed."""
 
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
@@ -192,7 +202,23 @@ class RunDirectory:
                     f"{self.path} is being trained by another process; wait for it, or "
                     "choose another --name."
                 ) from error
-            yield
+            try:
+                yield
+            except EnvironmentFailure as error:
+                self._log_failure(error)
+                raise
+
+    def _log_failure(self, error: EnvironmentFailure) -> None:
+        """Writes the traceback down, and tells the user where."""
+        if self.file != CONFIG_FILE or not self.exists():
+            return
+        with contextlib.suppress(OSError):
+            log = self.path / ERROR_FILE
+            with whole_file(log) as draft:
+                report = error.report or "".join(traceback.format_exception(error))
+                draft.write_text(report)
+            error.add_note(f"its traceback is in {log}")
+        error.add_note(f"mend it, then continue with {resume_options(self)}")
 
     def resume(self, config: TrainConfig) -> None:
         """Takes over what a resumed run may change: from now on it is the run's.

@@ -7,7 +7,6 @@ is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 import contextlib
 import dataclasses
 import datetime
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -23,6 +22,7 @@ from jax_es.command_line import (
     input_errors,
     named_folder,
     parse_options,
+    report_stop,
     run_program,
     take_option,
 )
@@ -391,14 +391,15 @@ def _opening(request: Request, teacher: Any) -> str:
 
 
 def _report_stop(stop: Stopped, request: Request) -> int:
-    """Prints one line; returns the exit code of a program ended by that signal."""
-    run, step = request.run, _last_step(request.run)
-    saved = f"the first {step} steps are saved" if step >= 0 else "nothing to save"
-    sys.stderr.write(
-        f"{signal.Signals(stop.signum).name}: {saved} in {run.path}; continue with "
-        f"python -m jax_es.teacher {resume_options(run)}\n"
+    """Says what is saved; returns the exit code."""
+    run = request.run
+    if not run.exists():
+        return report_stop(stop, "nothing had begun; begin again with the same command")
+    return report_stop(
+        stop,
+        f"the first {max(_last_step(run), 0)} steps are saved in {run.path}; continue "
+        f"with python -m jax_es.teacher {resume_options(run)}",
     )
-    return 128 + stop.signum
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ after a preset shows its values.
 import contextlib
 import dataclasses
 import datetime
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -24,6 +23,7 @@ from jax_es.command_line import (
     input_errors,
     named_folder,
     parse_options,
+    report_stop,
     run_program,
     take_option,
 )
@@ -331,20 +331,19 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
 def _report_stop(
     stop: Stopped, run: RunDirectory, experiment: Experiment | None = None
 ) -> int:
-    """Prints one line; returns the exit code of a program ended by that signal."""
-    name = signal.Signals(stop.signum).name
+    """Says what is saved; returns the exit code."""
+    if not run.exists() and experiment is None:
+        return report_stop(stop, "nothing had begun; begin again with the same command")
     steps = Checkpoints(run.checkpoints).steps()
-    saved = (
-        f"{steps[-1]} finished generations are saved" if steps else "nothing to save"
-    )
+    saved = f"{steps[-1] if steps else 0} finished generations are saved"
     if experiment is not None:
         finished = experiment.num_seeds - len(experiment.unfinished())
         saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
-    sys.stderr.write(
-        f"{name}: {saved} in {run.path}; continue with python -m jax_es.train "
-        f"{resume_options(run)}\n"
+    return report_stop(
+        stop,
+        f"{saved} in {run.path}; continue with python -m jax_es.train "
+        f"{resume_options(run)}",
     )
-    return 128 + stop.signum
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.experiment import make_single_env
 from jax_es.loading import LoadedPolicy
+from jax_es.outputs import whole_file
 
 FORMATS = (".mp4", ".gif")
 
@@ -53,7 +55,8 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
         reward = 0.0
         # The file is opened once there is something to write.
         frame = _frame(episode, env.id)
-        with _open(file, episode.metadata.get("render_fps", 30)) as writer:
+        frames_per_second = episode.metadata.get("render_fps", 30)
+        with _written(file) as draft, _open(draft, frames_per_second) as writer:
             while not done:
                 writer.append_data(frame)
                 action = policy(observation, reward)
@@ -101,19 +104,25 @@ def check_encoder(file: Path) -> None:
 
 
 def _open(file: Path, frames_per_second: float) -> Any:
-    """Opens an encoder.
+    """Opens an encoder."""
+    import imageio  # Imported here because it is optional.
+
+    if file.suffix == ".gif":
+        return imageio.get_writer(file, duration=1000 / frames_per_second, loop=0)
+    return imageio.get_writer(file, fps=frames_per_second, macro_block_size=2)
+
+
+@contextlib.contextmanager
+def _written(file: Path) -> Iterator[Path]:
+    """Yields where to write the video.
 
     Raises:
         ConfigError: if nothing can be written.
     """
-    import imageio  # Imported here because it is optional.
-
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix == ".gif":
-            return imageio.get_writer(file, duration=1000 / frames_per_second, loop=0)
-        return imageio.get_writer(file, fps=frames_per_second, macro_block_size=2)
-    except (OSError, ValueError) as error:
+        with whole_file(file) as draft:
+            yield draft
+    except OSError as error:
         raise ConfigError(
             f"{file} cannot be written ({str(error).splitlines()[0]}); "
             "choose another --video."
@@ -128,12 +137,12 @@ def _frame(episode: gymnasium.Env, env_id: str) -> np.ndarray:
     """
     try:
         frame = episode.render()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(_cannot_render(env_id, error)) from error
     return np.asarray(frame)
 
 
-def _cannot_render(env_id: str, error: Exception) -> str:
+def _cannot_render(env_id: str, error: BaseException) -> str:
     return (
         f"{env_id} cannot be rendered here ({str(error).splitlines()[0]}); install "
         "EGL (libegl1) or OSMesa (libosmesa6, and set MUJOCO_GL=osmesa)."

@@ -1,9 +1,12 @@
 """Any registered environment: equal to Gymnasium's, and left alone when ended."""
 
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
 
+from envs.faults import EnvironmentFailure
 from envs.gymnasium_env import GymnasiumVectorEnv
 
 NUM_ENVS = 3
@@ -167,3 +170,109 @@ def test_actions_must_be_a_box_or_discrete():
 def test_an_unknown_mode_is_named():
     with pytest.raises(ValueError, match="vectorization_mode: got 'threads', expected"):
         GymnasiumVectorEnv("CartPole-v1", 1, vectorization_mode="threads")
+
+
+class Faulty(gymnasium.Env):
+    """Does one thing wrong, in its second step if it is about stepping."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fault):
+        self.fault = fault
+        self.act("constructor")
+
+    def act(self, where):
+        match self.fault.split():
+            case [place, "raise"] if place == where:
+                raise ZeroDivisionError("a\nlong story")
+            case [place, "exit"] if place == where:
+                raise SystemExit(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.act("reset")
+        self.num_steps = 0
+        return self.observe("reset"), {}
+
+    def observe(self, where):
+        match self.fault.split():
+            case [place, "shape"] if place == where:
+                return np.zeros(3, np.float32)
+            case [place, "none"] if place == where:
+                return None
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps < 2:
+            return np.zeros(2, np.float32), 1, False, False, {}
+        self.act("step")
+        reward = {"reward none": None, "reward array": np.ones(1)}.get(self.fault, 0)
+        return self.observe("step"), reward, False, False, {}
+
+    def close(self):
+        self.act("close")
+
+
+@pytest.fixture
+def faulty_id():
+    gymnasium.register(
+        "Faulty-v0", Faulty, max_episode_steps=9, disable_env_checker=True
+    )
+    yield "Faulty-v0"
+    del gymnasium.registry["Faulty-v0"]
+
+
+def play(env):
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            "constructor raise",
+            "raised ZeroDivisionError when it was made: a",
+        ),
+        ("constructor exit", "called sys.exit(3) when it was made"),
+        ("reset raise", "raised ZeroDivisionError in reset: a long story"),
+        ("reset exit", "called sys.exit(3) in reset"),
+        ("step raise", "raised ZeroDivisionError in step: a long story"),
+        ("step exit", "called sys.exit(3) in step"),
+        ("reset shape", "returned an observation float32[3] from reset, expected"),
+        ("step shape", "from step, expected float32[2]"),
+        ("step none", "returned an observation object[] from step"),
+        ("reward none", "returned the reward None from step, expected a number"),
+        ("reward array", "returned the reward array([1.]) from step"),
+    ],
+)
+def test_a_faulty_environment_is_named_with_what_it_did(faulty_id, fault, words):
+    with pytest.raises(EnvironmentFailure) as caught:
+        play(GymnasiumVectorEnv(faulty_id, 2, fault=fault))
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("environment Faulty-v0 ")
+    assert words in line
+    raised = {"raise": ZeroDivisionError, "exit": SystemExit}.get(fault.split()[1])
+    assert type(caught.value.__cause__) is (raised or type(None))
+
+
+def test_a_fault_in_another_process_is_named_too(faulty_id):
+    env = GymnasiumVectorEnv(faulty_id, 2, "async", fault="step exit")
+    try:
+        with pytest.raises(EnvironmentFailure, match=r"Faulty-v0 called sys.exit\(3\)"):
+            play(env)
+    finally:
+        env.close()
+
+
+def test_a_fault_on_closing_is_a_warning(faulty_id):
+    env = GymnasiumVectorEnv(faulty_id, 2, fault="close exit")
+    play(env)
+    with pytest.warns(UserWarning, match=r"Faulty-v0 called sys.exit\(3\) in close"):
+        env.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del env

@@ -39,6 +39,11 @@ def test_threads_reach_the_simulator():
         (7, "no environment 7"),
         ("no_such_module:X-v0", "cannot be made: No module named 'no_such_module'"),
         ("gymnasium:Nothing-v0", "gymnasium:Nothing-v0 cannot be made"),
+        ("gymnasium:not an id", "cannot be made: Malformed environment ID"),
+        ("gymnasium:", "no environment 'gymnasium:'; expected module:id"),
+        (":", "no environment ':'; expected module:id"),
+        ("../x:Y", "no environment '../x:Y'; expected module:id"),
+        ("a:b:c", "no environment 'a:b:c'; expected module:id"),
     ],
 )
 def test_an_unknown_id_is_one_clear_line(env_id, message):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import warnings
 
 import gymnasium
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from jax_es import evaluate as evaluate_module
+from jax_es import evaluation_report
 from jax_es.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 from jax_es.config import (
     ConfigError,
@@ -233,6 +235,28 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_one_line_and_leaves_no_part_of_a_file(
+    run, capsys, folder, monkeypatch, signum
+):
+    # While a file is written, from code that does not let errors through.
+    def interrupted(*_):
+        (unfinished,) = (folder / "out").iterdir()
+        assert unfinished.name == ".unfinished-x.csv"
+        try:
+            signal.raise_signal(signum)
+        except Exception as error:
+            raise AssertionError("the signal was taken for an error") from error
+
+    (folder / "out").mkdir()
+    monkeypatch.setattr(evaluation_report.csv.DictWriter, "writerows", interrupted)
+    arguments = [str(run), "--episodes", "1", "--csv", "out/x.csv"]
+    assert main(arguments) == 128 + signum
+    err = capsys.readouterr().err
+    assert err == f"{signum.name}: stopped; unfinished files are removed\n"
+    assert list((folder / "out").iterdir()) == []
+
+
 def test_help_explains_every_option(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
@@ -440,6 +464,21 @@ def test_no_renderer_is_one_line_and_leaves_no_file(renderers, folder):
     (line,) = str(caught.value).splitlines()
     assert "cannot be rendered here (no GL library)" in line
     assert list(folder.iterdir()) == []
+
+
+def test_a_video_that_breaks_off_leaves_the_one_before(renderers, folder):
+    pytest.importorskip("imageio")
+
+    class Stopping(StillPolicy):
+        def __call__(self, observation, reward):
+            raise KeyboardInterrupt
+
+    file = folder / "episode.gif"
+    file.write_text("before")
+    with pytest.raises(KeyboardInterrupt):
+        record_video(Stopping(), EnvConfig("Renderer-v0"), file, seed=0)
+    assert file.read_text() == "before"
+    assert list(folder.iterdir()) == [file]
 
 
 def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):

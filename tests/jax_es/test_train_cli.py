@@ -10,7 +10,9 @@ import signal
 import warnings
 from pathlib import Path
 
+import gymnasium
 import jax
+import numpy as np
 import pytest
 
 from jax_es import command_line, train
@@ -243,6 +245,82 @@ def test_a_configuration_file_that_was_tampered_with_is_one_line(capsys, folder)
     values = to_dict(preset("hopper"))
     file.write_text(json.dumps({"config": {**values, "speed": 1}}))
     assert "has no field speed" in refused(["--resume", "--name", "x"], capsys)
+
+
+class Faulty(gymnasium.Env):
+    """Raises in the process's step ``fails_at``."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    fails_at = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Faulty.fails_at -= 1
+        if Faulty.fails_at == 0:
+            raise ZeroDivisionError("mine")
+        return np.zeros(2, np.float32), float(action), False, False, {}
+
+
+@pytest.fixture
+def faulty():
+    """Arguments of a run of 30 environment steps a generation."""
+    gymnasium.register("Faulty-v0", Faulty, max_episode_steps=5)
+    yield [*TINY, "--env.id", "Faulty-v0"]
+    del gymnasium.registry["Faulty-v0"]
+
+
+def test_an_environment_that_raises_costs_one_line_and_one_generation(
+    faulty, capsys, folder, monkeypatch
+):
+    monkeypatch.setattr(Faulty, "fails_at", 45)
+    assert train.main([*faulty, "--name", "x"]) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line == (
+        "error: environment Faulty-v0 raised ZeroDivisionError in step: mine; its "
+        "traceback is in runs/x/error.log; mend it, then continue with --resume --name "
+        "x"
+    )
+    log = (folder / "runs" / "x" / "error.log").read_text()
+    assert 'raise ZeroDivisionError("mine")' in log
+    assert "rollout" not in log
+    assert train.main(["--resume", "--name", "x"]) == 0
+    assert train.main([*faulty, "--name", "y"]) == 0
+    resumed, whole = (read_metrics(folder / "runs" / name) for name in "xy")
+    assert [r.return_mean for r in resumed] == [r.return_mean for r in whole]
+
+
+def test_a_class_that_raises_is_one_line_and_leaves_nothing(faulty, capsys, folder):
+    def broken():
+        raise SystemExit(0)
+
+    gymnasium.register("Broken-v0", broken, max_episode_steps=5)
+    try:
+        arguments = [*TINY, "--env.id", "Broken-v0"]
+        assert train.main(arguments) == 1
+        assert capsys.readouterr().err == (
+            "error: environment Broken-v0 called sys.exit(0) when it was made; --debug "
+            "shows its traceback\n"
+        )
+        assert train.main(["--debug", *arguments]) == 1
+        assert "raise SystemExit(0)" in capsys.readouterr().err
+    finally:
+        del gymnasium.registry["Broken-v0"]
+    assert list(folder.iterdir()) == []
+
+
+def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch):
+    def stopped(*_):
+        raise train.Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(train, "build", stopped)
+    assert train.main(TINY) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == (
+        "SIGTERM: nothing had begun; begin again with the same command\n"
+    )
 
 
 def test_signals_are_given_back(monkeypatch):

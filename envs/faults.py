@@ -1,0 +1,146 @@
+"""Faults of a user's environment, told apart from faults of ours.
+
+An environment may raise, end the process, or return what nobody can use. Each of these
+becomes one exception that names the environment and what it did, whichever way it is
+stepped.
+"""
+
+import contextlib
+import textwrap
+import traceback
+import warnings
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class EnvironmentFailure(Exception):
+    """An environment did what no environment may; names it and says what it did.
+
+    ``__cause__`` is what the environment raised, if it raised something.
+
+    Attributes:
+        report: the traceback of the cause, which does not survive between processes;
+            empty without a cause.
+    """
+
+    report = ""
+
+
+class CheckedEnv(gymnasium.Wrapper):
+    """Passes everything on, and checks what comes back.
+
+    Args:
+        env: the user's.
+        env_id: what failures call it.
+
+    Raises:
+        EnvironmentFailure: in ``reset`` and ``step``, if the environment raises there,
+            calls ``sys.exit``, or returns an observation that its space cannot hold or
+            a reward that is no number.
+    """
+
+    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
+        super().__init__(env)
+        self._env_id = env_id
+
+    @property
+    def spec(self) -> Any:
+        """The environment's own: nothing is changed here."""
+        return self.env.spec
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        try:
+            observation, info = self.env.reset(seed=seed, options=options)
+        except (Exception, SystemExit) as error:
+            raise failure(self._env_id, "in reset", error) from error
+        self._check_observation("reset", observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes a step."""
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            terminated, truncated = bool(terminated), bool(truncated)
+        except (Exception, SystemExit) as error:
+            raise failure(self._env_id, "in step", error) from error
+        self._check_observation("step", observation)
+        if not isinstance(reward, float):
+            value = np.asarray(reward)
+            if value.shape != () or value.dtype.kind not in "biuf":
+                raise self._returned("step", f"the reward {reward!r}", "a number")
+        return observation, float(reward), terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the environment; what goes wrong here costs no number."""
+        try:
+            self.env.close()
+        except (Exception, SystemExit) as error:
+            warnings.warn(str(failure(self._env_id, "in close", error)), stacklevel=2)
+
+    def _check_observation(self, call: str, observation: Any) -> None:
+        space: Any = self.env.observation_space
+        if not isinstance(space, gymnasium.spaces.Box):
+            return
+        try:
+            value = np.asarray(observation)
+        except ValueError:  # a list of lists of different lengths
+            value = np.array(None)
+        if value.shape != space.shape or not np.can_cast(
+            value.dtype, space.dtype, "same_kind"
+        ):
+            got = f"an observation {value.dtype}{list(value.shape)}"
+            raise self._returned(call, got, f"{space.dtype}{list(space.shape)}")
+
+    def _returned(self, call: str, got: str, expected: str) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"environment {self._env_id} returned {got} from {call}, expected "
+            f"{expected}"
+        )
+
+
+def failure(
+    env_id: str, when: str, error: Exception | SystemExit
+) -> EnvironmentFailure:
+    """Returns what to raise instead of what an environment raised.
+
+    Args:
+        env_id: which environment.
+        when: such as ``"in step"``.
+        error: what it raised.
+    """
+    if isinstance(error, EnvironmentFailure):
+        return error
+    did = f"raised {type(error).__name__} {when}: {error}"
+    if isinstance(error, SystemExit):
+        did = f"called sys.exit({error.code!r}) {when}"
+    text = textwrap.shorten(f"environment {env_id} {did}", 300).rstrip(": ")
+    failed = EnvironmentFailure(text)
+    failed.report = "".join(traceback.format_exception(error))
+    return failed
+
+
+@contextlib.contextmanager
+def being_made(env_id: str, options: Collection[str]) -> Iterator[None]:
+    """Blames an environment for what it raises while it is imported and built.
+
+    What the user can mend in a command line passes: an unknown id, a missing package,
+    one of ``options`` that the environment does not take.
+
+    Raises:
+        EnvironmentFailure: for everything else.
+    """
+    try:
+        yield
+    except (ImportError, gymnasium.error.Error):
+        raise
+    except (Exception, SystemExit) as error:
+        names_option = any(f"'{name}'" in str(error) for name in options)
+        if isinstance(error, TypeError) and names_option:
+            raise
+        raise failure(env_id, "when it was made", error) from error
