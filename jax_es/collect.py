@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import sys
+import typing
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,10 +23,11 @@ from jax_es.command_line import (
     report_stop,
     run_program,
 )
-from jax_es.config import ConfigError, require
+from jax_es.config import ConfigError, check_types, require
 from jax_es.dataset import (
     OUR_METADATA,
     ROOT_VARIABLE,
+    damaged,
     dataset_info,
     dataset_root,
     import_minari,
@@ -149,13 +151,19 @@ def _stored_recipe(path: Path, arguments: Arguments) -> dict[str, Any] | None:
         writer.exists(),
         f"--resume: there is no dataset {path}; leave --resume out to begin it.",
     )
-    recipe = read_metadata(path).get(OUR_METADATA, {}).get("recipe")
+    collection = read_metadata(path).get(OUR_METADATA)
     require(
-        recipe is not None,
+        collection is not None,
         f"--resume: {path} was not collected by this program; choose another "
         "--dataset.",
     )
-    return recipe
+    try:
+        entries = check_types(
+            collection, recipe=dict, versions=dict, first_seed=int, failed_seeds=list
+        )
+        return check_types(entries["recipe"], **typing.get_type_hints(Recipe))
+    except TypeError as error:
+        raise damaged(path, error) from error
 
 
 def _collector(

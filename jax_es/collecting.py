@@ -10,6 +10,7 @@ that a collection which was stopped gets the episodes that it would have got.
 import dataclasses
 import hashlib
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -261,6 +262,15 @@ class _Log:
         self._collection = read_metadata(writer.path)[OUR_METADATA]
         self._failed: list[int] = self._collection["failed_seeds"]
         self._returns, self._lengths = (list(part) for part in writer.summaries())
+        stored = read_metadata(writer.path)["total_steps"]
+        total = int(sum(self._lengths))
+        if stored != total:
+            warnings.warn(
+                f"{writer.path} said {stored} steps where its episodes have {total}; "
+                "corrected.",
+                stacklevel=2,
+            )
+            writer.append([], self._collection, total_steps=total)
         self.position = self._written = len(self._returns) + len(self._failed)
         self._waiting: dict[int, Recording] = {}
         self._ready: list[Recording] = []

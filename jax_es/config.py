@@ -5,6 +5,7 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 """
 
 import dataclasses
+import types
 import typing
 from typing import Any, Literal
 
@@ -19,6 +20,56 @@ def require(condition: bool, message: str) -> None:
     """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def check_types(values: Any, **expected: Any) -> dict[str, Any]:
+    """Checks the entries of a JSON object that there must be.
+
+    Args:
+        values: anything that was JSON.
+        **expected: the type of each entry, by its name.
+
+    Returns:
+        The values.
+
+    Raises:
+        TypeError: naming the entry.
+    """
+    if not isinstance(values, dict):
+        raise TypeError(f"an object is expected, got {_short(values)}")
+    for name, kind in expected.items():
+        if not is_of_type(values.get(name), kind):
+            raise TypeError(
+                f"{name} must be {getattr(kind, '__name__', kind)}, got "
+                f"{_short(values.get(name))}"
+            )
+    return values
+
+
+def is_of_type(value: object, hint: Any) -> bool:
+    """Returns whether a value is what a field with this type hint may hold.
+
+    Example:
+        >>> is_of_type(1, float), is_of_type(True, int), is_of_type((1,), tuple[int])
+        (True, False, True)
+    """
+    kind, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Literal:
+        return value in arguments
+    if kind in (typing.Union, types.UnionType):
+        return any(is_of_type(value, each) for each in arguments)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(
+            is_of_type(each, arguments[0]) for each in value
+        )
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 @dataclasses.dataclass(frozen=True)

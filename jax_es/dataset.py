@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.config import ConfigError, EnvConfig, check_types, require
 from jax_es.experiment import TrainConfig
+from jax_es.files import read_json
 from jax_es.loading import spaces
 
 DATA_FOLDER = "data"
@@ -91,14 +92,17 @@ def read_episodes(
             spaces are not the run's.
     """
     path = find_dataset(dataset, root)
-    stored = _open(path)
+    stored = open_dataset(path)
     _check_environment(path, stored, config.env)
     expected = spaces(config)
     _check_spaces(path, stored, expected)
     lengths = np.zeros(stored.total_episodes, np.int64)
     num_steps = int(stored.total_steps)
     require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
-    observations, actions, rewards = _allocate(num_steps, expected)
+    try:
+        observations, actions, rewards = _allocate(num_steps, expected)
+    except (MemoryError, ValueError) as error:
+        raise damaged(path, f"no memory for {num_steps} steps") from error
     at = 0
     try:
         for i, episode in enumerate(stored.iterate_episodes()):
@@ -136,6 +140,7 @@ def dataset_info(
     path = find_dataset(dataset, root)
     metadata = read_metadata(path)
     try:
+        check_types(metadata, dataset_id=str)
         spec = metadata.get("env_spec")
         return DatasetInfo(
             id=metadata["dataset_id"],
@@ -144,9 +149,9 @@ def dataset_info(
             num_episodes=metadata["total_episodes"],
             num_steps=metadata["total_steps"],
             algorithm=metadata.get("algorithm_name"),
-            collection=metadata.get(OUR_METADATA, {}),
+            collection=dict(metadata.get(OUR_METADATA, {})),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise damaged(path, error) from error
 
 
@@ -186,12 +191,46 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """Reads the metadata of the dataset in a folder.
 
     Raises:
-        ConfigError: if they cannot be read.
+        ConfigError: if they cannot be read, or are not safe to open with Minari.
     """
     try:
-        metadata = json.loads((path / DATA_FOLDER / METADATA_FILE).read_text())
-        return dict(metadata)
-    except (OSError, ValueError, TypeError) as error:
+        metadata = check_types(
+            read_json(path / DATA_FOLDER / METADATA_FILE),
+            total_episodes=int,
+            total_steps=int,
+        )
+    except (ValueError, TypeError) as error:
+        raise damaged(path, error) from error
+    for name in ("observation_space", "action_space"):
+        # Minari would make the environment of the metadata to find out, and its entry
+        # point may be any function of any module.
+        require(
+            isinstance(metadata.get(name), str),
+            f"dataset {path} cannot be used: its {METADATA_FILE} has no {name}, and "
+            "the environment that it names is never made, since that may run any code; "
+            "choose a dataset with both spaces.",
+        )
+    return metadata
+
+
+def open_dataset(path: Path) -> Any:
+    """Opens the dataset in a folder with Minari; imports nothing that it names.
+
+    Raises:
+        ConfigError: if it cannot be read.
+    """
+    minari = import_minari()
+    num_episodes = read_metadata(path)["total_episodes"]
+    try:
+        size = sum(f.stat().st_size for f in (path / DATA_FOLDER).rglob("*"))
+        if not 0 <= num_episodes <= size:
+            raise ValueError(f"{num_episodes} episodes in {size} bytes")
+        return minari.MinariDataset(path / DATA_FOLDER)
+    except ImportError as error:
+        raise ConfigError(
+            f"dataset {path} needs a package that is not installed: {_line(error)}"
+        ) from error
+    except Exception as error:  # Minari documents none, and spaces may be anything
         raise damaged(path, error) from error
 
 
@@ -218,19 +257,6 @@ def _roots(root: str | os.PathLike[str] | None) -> list[Path]:
     if ROOT_VARIABLE in os.environ:
         return [Path(os.environ[ROOT_VARIABLE])]
     return [LOCAL_ROOT, Path.home() / ".minari" / "datasets"]
-
-
-def _open(path: Path) -> Any:
-    """Opens a dataset with Minari."""
-    minari = import_minari()
-    try:
-        return minari.MinariDataset(path / DATA_FOLDER)
-    except ImportError as error:
-        raise ConfigError(
-            f"dataset {path} needs a package that is not installed: {_line(error)}"
-        ) from error
-    except Exception as error:  # it may have to build the environment
-        raise damaged(path, error) from error
 
 
 def _check_environment(path: Path, stored: Any, env: EnvConfig) -> None:

@@ -8,7 +8,6 @@ space, and each episode is written twice.
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,13 +23,14 @@ from jax_es.dataset import (
     OUR_METADATA,
     damaged,
     import_minari,
+    open_dataset,
     read_metadata,
 )
+from jax_es.files import open_lock
 from jax_es.recording import Recording
 
 EPISODES_FILE = "main_data.hdf5"
 DRAFT_FOLDER = ".draft"
-LOCK_FILE = ".lock"
 
 
 class DatasetWriter:
@@ -114,21 +114,24 @@ class DatasetWriter:
             ConfigError: if they cannot be read.
         """
         try:
-            storage = import_minari().MinariDataset(self._live).storage
+            storage = open_dataset(self.path).storage
             episodes = list(storage.get_episode_metadata(range(self.num_episodes)))
             return (
                 np.array([float(each["rewards_sum"]) for each in episodes]),
                 np.array([int(each["total_steps"]) for each in episodes]),
             )
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged(self.path, error) from error
 
-    def append(self, episodes: Sequence[Recording], collection: dict[str, Any]) -> None:
+    def append(
+        self, episodes: Sequence[Recording], collection: dict[str, Any], **metadata: Any
+    ) -> None:
         """Adds episodes, all of them or, if the process dies, none.
 
         Args:
             episodes: in their order.
             collection: replaces our entry of the metadata.
+            **metadata: replaces further entries.
         """
         minari = import_minari()
         from minari.data_collector import EpisodeBuffer
@@ -146,7 +149,7 @@ class DatasetWriter:
                 [summarize(episode._asdict()) for episode in episodes],
                 range(first, first + len(episodes)),
             )
-        storage.update_metadata({OUR_METADATA: collection})
+        storage.update_metadata({OUR_METADATA: collection, **metadata})
         self._publish()
 
     def close(self) -> None:
@@ -156,6 +159,8 @@ class DatasetWriter:
     def _begin(self) -> None:
         """Starts without what a killed writer left, which may be damaged."""
         if not self._began:
+            if self._draft.is_symlink():  # never write through one
+                self._draft.unlink()
             shutil.rmtree(self._draft, ignore_errors=True)
             self._began = True
         self._draft.mkdir(parents=True, exist_ok=True)
@@ -165,6 +170,8 @@ class DatasetWriter:
         self._begin()
         shutil.copy(self._live / METADATA_FILE, self._draft / METADATA_FILE)
         live, draft = self._live / EPISODES_FILE, self._draft / EPISODES_FILE
+        if draft.is_symlink():  # as the dataset had it
+            draft.unlink()
         try:
             self._copy_missing(live, draft)
         except OSError:
@@ -198,7 +205,7 @@ class DatasetWriter:
                 os.fsync(file.fileno())
         replaced = self._draft / "replaced.hdf5"
         replaced.unlink(missing_ok=True)
-        os.link(self._live / EPISODES_FILE, replaced)
+        os.link(self._live / EPISODES_FILE, replaced, follow_symlinks=False)
         # In this order: there are never fewer episodes than the metadata say.
         for name in (EPISODES_FILE, METADATA_FILE):
             (self._draft / name).replace(self._live / name)
@@ -212,19 +219,16 @@ def lock(path: Path) -> Iterator[None]:
     Raises:
         ConfigError: if another process does now, or nothing can be written.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context((path / LOCK_FILE).open("w"))
-        except OSError as error:
-            raise ConfigError(cannot_write(path, error)) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{path} is being collected by another process; wait for it, or choose "
-                "another --dataset."
-            ) from error
+    try:
+        file = open_lock(path)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"{path} is being collected by another process; wait for it, or choose "
+            "another --dataset."
+        ) from error
+    except OSError as error:
+        raise ConfigError(cannot_write(path, error)) from error
+    with file:
         yield
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.metrics import MetricsError, return_statistics
+from jax_es.outputs import whole_file
 from jax_es.progress import Layout
 from jax_es.rollout import RolloutResult
 
@@ -102,9 +103,9 @@ def read_epochs(run: Path) -> list[EpochRecord]:
 
 def _write(run: Path, records: list[EpochRecord]) -> None:
     # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
-    draft = run / f".{CLONING_FILE}"
-    draft.write_text("".join(_to_json(record) + "\n" for record in records))
-    draft.replace(run / CLONING_FILE)
+    lines = "".join(_to_json(record) + "\n" for record in records)
+    with whole_file(run / CLONING_FILE) as draft:
+        draft.write_text(lines)
 
 
 def _to_json(record: EpochRecord) -> str:

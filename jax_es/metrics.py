@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jax_es.files import open_to_append
+from jax_es.outputs import whole_file
+
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
@@ -288,7 +291,7 @@ class MetricsWriter:
                 f"{path} has records of another run: choose another run directory or"
                 " resume that run"
             )
-        self._file = path.open("ab")
+        self._file = open_to_append(path)
         self._tensorboard = _open_tensorboard(
             directory / TENSORBOARD_FOLDER, resume_after_generation
         )
@@ -359,7 +362,7 @@ def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
     for number, line in enumerate(lines, 1):
         try:
             parsed.append((_from_json(json.loads(line)), line + b"\n"))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise MetricsError(
                 f"line {number} of {path} is not a record ({error}): restore the file"
                 " from a backup"
@@ -390,12 +393,10 @@ def _drop_later_records(path: Path, last: int) -> None:
     kept = b"".join(line for record, line in _parse(path) if record.generation <= last)
     if kept == path.read_bytes():
         return
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    with whole_file(path) as draft, draft.open("wb") as file:
         file.write(kept)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 class _TensorBoard:

@@ -8,7 +8,6 @@ one configuration's runs, ``seed-0/``, ``seed-1/`` …, with a record of its own
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -30,13 +29,13 @@ from jax_es.experiment import (
     from_dict,
     to_dict,
 )
+from jax_es.files import open_lock
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.outputs import whole_file
 from jax_es.version import __version__
 
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.json"
-LOCK_FILE = ".lock"
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
 
@@ -164,11 +163,8 @@ class RunDirectory:
 
     def _write(self, record: dict[str, Any]) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # Renamed into place: a run either has its whole configuration or none.
-            draft = self.path / f".{self.file}"
-            draft.write_text(json.dumps(record, indent=2) + "\n")
-            draft.replace(self.path / self.file)
+            with whole_file(self.path / self.file) as draft:
+                draft.write_text(json.dumps(record, indent=2) + "\n")
         except OSError as error:
             raise ConfigError(self._cannot_write(error)) from error
 
@@ -189,19 +185,16 @@ class RunDirectory:
             ConfigError: if another process is training it now, or nothing can be
                 written.
         """
-        with contextlib.ExitStack() as stack:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context((self.path / LOCK_FILE).open("w"))
-            except OSError as error:
-                raise ConfigError(self._cannot_write(error)) from error
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"{self.path} is being trained by another process; wait for it, or "
-                    "choose another --name."
-                ) from error
+        try:
+            file = open_lock(self.path)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{self.path} is being trained by another process; wait for it, or "
+                "choose another --name."
+            ) from error
+        except OSError as error:
+            raise ConfigError(self._cannot_write(error)) from error
+        with file:
             try:
                 yield
             except EnvironmentFailure as error:

@@ -1,5 +1,7 @@
 """One device and many compute the same, and nothing is spread unevenly in silence."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,3 +164,14 @@ def test_devices_say_what_they_are(cpus):
     assert (devices.count, devices.platform) == (2, "cpu")
     assert Devices().count == len(jax.local_devices())
     assert available_cores() >= 1
+
+
+@pytest.mark.parametrize("value", ["", "relative/cache"])
+def test_the_compilation_cache_is_never_in_the_working_folder(monkeypatch, value):
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    chosen = {}
+    monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
+    monkeypatch.setitem(jax.config.values, "jax_compilation_cache_dir", None)
+    devices_module.use_compilation_cache()
+    home = Path.home() / ".cache" / "jax-es"
+    assert chosen["jax_compilation_cache_dir"] == str(home)

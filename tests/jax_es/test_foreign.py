@@ -1,0 +1,244 @@
+"""Runs and datasets made elsewhere: nothing in them runs code or writes outside."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es import collect, pretrain
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.dataset_writer import DatasetWriter
+from jax_es.dataset_writer import lock as dataset_lock
+from jax_es.experiment import TrainConfig
+from jax_es.metrics import MetricsWriter
+from jax_es.recording import Recording
+from jax_es.run_directory import RunDirectory
+from jax_es.training import train_run
+from models import MLPConfig
+
+LIMIT = 5
+ENV = EnvConfig("InvertedPendulum-v5", LIMIT)
+SLOTS = RolloutConfig(num_slots=1, num_devices=1, num_threads=1)
+TINY = TrainConfig(
+    env=ENV,
+    policy=MLPConfig(hidden_sizes=(2,)),
+    es=ESConfig(num_pairs=2),
+    rollout=SLOTS,
+    evaluation=EvaluationConfig(num_episodes=1),
+    num_generations=1,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "trained"
+    train_run(TINY, run)
+    return run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working directory; the process's JAX stays as the tests configure it."""
+    jax.devices()
+    for program in (collect, pretrain):
+        monkeypatch.setattr(program, "use_compilation_cache", lambda: None)
+    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(main, arguments, capsys):
+    """Runs a program on bad input; returns the one line that it prints."""
+    capsys.readouterr()
+    assert main([str(each) for each in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def collected(trained, tmp_path_factory):
+    """Collected from a run, four episodes."""
+    pytest.importorskip("minari")
+    root = tmp_path_factory.mktemp("datasets")
+    arguments = [str(trained), "--dataset", "a-v0", "--episodes", "4"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collect, "use_compilation_cache", lambda: None)
+        assert collect.main([*arguments, "--root", str(root)]) == 0
+    return root
+
+
+@pytest.fixture
+def dataset(collected):
+    """A copy of that dataset in the working directory."""
+    shutil.copytree(collected, "datasets")
+    return Path("datasets/a-v0")
+
+
+def edit(dataset, **changes):
+    """Changes entries of a dataset's metadata, and removes those that become None."""
+    file = dataset / "data" / "metadata.json"
+    values = {**json.loads(file.read_text()), **changes}
+    left = {name: value for name, value in values.items() if value is not None}
+    file.write_text(json.dumps(left))
+
+
+RESUME = ["--dataset", "a-v0", "--episodes", "6", "--resume"]
+CLONE = ["inverted-pendulum", "--policy", "mlp", "--dataset", "a-v0"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "spec"),
+    [
+        (("observation_space", "action_space"), "env_spec"),
+        (("action_space",), "env_spec"),
+        ((), "env_spec"),
+        ((), "eval_env_spec"),
+    ],
+)
+def test_no_entry_point_of_a_dataset_is_called(
+    dataset, trained, folder, capsys, missing, spec
+):
+    """Minari calls ``gymnasium.make`` on what a dataset names if spaces are missing."""
+    marker = folder / "executed"
+    stored = json.loads((dataset / "data" / "metadata.json").read_text())
+    planted = json.loads(stored["env_spec"])
+    planted |= {"entry_point": "os:system", "kwargs": {"command": f"touch {marker}"}}
+    edit(dataset, **dict.fromkeys(missing), **{spec: json.dumps(planted)})
+    if missing:
+        for main, arguments in (
+            (pretrain.main, CLONE),
+            (collect.main, [trained, *RESUME]),
+        ):
+            line = refused(main, arguments, capsys)
+            assert f"a-v0 cannot be used: its metadata.json has no {missing[0]}" in line
+    else:
+        assert collect.main([str(trained), *RESUME]) == 0
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"total_episodes": "abc"}, "total_episodes must be int, got 'abc'"),
+        ({"total_episodes": 10**10}, "10000000000 episodes in"),
+        ({"total_episodes": -1}, "-1 episodes in"),
+        ({"total_steps": [1]}, "total_steps must be int, got [1]"),
+        ({"total_steps": 10**13}, "no memory for 10000000000000 steps"),
+        ({"observation_space": "[" * 100_000}, "recursion"),
+        ({"observation_space": '{"type": "Box"}'}, "cannot be read ("),
+    ],
+)
+def test_edited_metadata_of_a_dataset_are_one_line(dataset, capsys, changes, words):
+    edit(dataset, **changes)
+    line = refused(pretrain.main, CLONE, capsys)
+    assert "datasets/a-v0 cannot be read (" in line
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"\xff\xfe", b"[]", b"{", b"5"], ids=str
+)
+def test_metadata_that_are_no_object_are_one_line(dataset, trained, capsys, content):
+    (dataset / "data" / "metadata.json").write_bytes(content)
+    for main, arguments in ((pretrain.main, CLONE), (collect.main, [trained, *RESUME])):
+        line = refused(main, arguments, capsys)
+        assert "datasets/a-v0 cannot be read (" in line
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": 5},
+        {"recipe": {}},
+        {"versions": None},
+        {"failed_seeds": "x"},
+        {"first_seed": "x"},
+    ],
+)
+def test_an_edited_recipe_is_one_line(dataset, trained, capsys, change):
+    metadata = json.loads((dataset / "data" / "metadata.json").read_text())
+    edit(dataset, jax_es={**metadata["jax_es"], **change})
+    line = refused(collect.main, [trained, *RESUME], capsys)
+    assert "datasets/a-v0 cannot be read (" in line
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("episodes", [4, 6])
+def test_a_resumed_collection_corrects_the_number_of_steps(
+    dataset, trained, capsys, episodes
+):
+    edit(dataset, total_steps=7)
+    arguments = [str(trained), "--dataset", "a-v0", "--episodes", str(episodes)]
+    assert collect.main([*arguments, "--resume"]) == 0
+    stored = json.loads((dataset / "data" / "metadata.json").read_text())
+    assert stored["total_steps"] == DatasetWriter(dataset).summaries()[1].sum() != 7
+    out, err = capsys.readouterr()
+    assert f"{episodes} episodes, {stored['total_steps']} steps" in out
+    assert "warning: datasets/a-v0 said 7 steps where its episodes have" in err
+
+
+def test_links_in_a_run_are_not_written_through(trained, folder):
+    run, outside = RunDirectory(folder / "run"), folder / "outside"
+    shutil.copytree(trained, run.path)
+    outside.write_text("mine")
+    for name in (".config.json", ".unfinished-config.json"):
+        (run.path / name).symlink_to(outside)
+    run.update(preset="other")
+    assert run.record()["preset"] == "other"
+    assert outside.read_text() == "mine"
+    (run.path / ".lock").unlink()
+    (run.path / ".lock").symlink_to(outside)
+    with pytest.raises(ConfigError, match=r"\.lock is a link, delete it"), run.lock():
+        pass
+    (run.path / "metrics.jsonl").unlink()
+    (run.path / "metrics.jsonl").symlink_to(outside)
+    outside.write_text("")
+    with pytest.raises(OSError, match=r"metrics\.jsonl is a link"):
+        MetricsWriter(run.path, 0)
+    assert outside.read_text() == ""
+
+
+def test_links_in_a_dataset_are_not_written_through(dataset, folder):
+    outside = folder / "outside"
+    outside.mkdir()
+    file = dataset / "data" / "main_data.hdf5"
+    shutil.move(file, outside / "main_data.hdf5")
+    file.symlink_to(outside / "main_data.hdf5")
+    (outside / "metadata.json").write_text("mine")
+    (dataset / ".draft").symlink_to(outside)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    writer = DatasetWriter(dataset)
+    collection = json.loads((dataset / "data" / "metadata.json").read_text())["jax_es"]
+    for seed in range(3):
+        flags = np.array([False, True])
+        episode = Recording(
+            seed,
+            np.zeros((3, 4), np.float32),
+            np.zeros((2, 1), np.float32),
+            np.zeros(2),
+            flags,
+            flags,
+        )
+        writer.append([episode], collection)
+    writer.close()
+    assert {path: path.read_bytes() for path in outside.iterdir()} == before
+    assert writer.num_episodes == 7
+
+    (dataset / ".lock").unlink()
+    (dataset / ".lock").symlink_to(outside / "metadata.json")
+    message = r"\.lock is a link, delete it"
+    with pytest.raises(ConfigError, match=message), dataset_lock(dataset):
+        pass
+    assert (outside / "metadata.json").read_text() == "mine"
