@@ -461,14 +461,15 @@ def differing(
 
 def flat(config: TrainConfig) -> dict[str, object]:
     """Returns a configuration's values by dotted name, as ``"es.sigma"``."""
-    return _flatten(to_dict(config))
+    return flatten(to_dict(config))
 
 
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    """Returns the values of nested dictionaries by dotted name."""
     flat: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat

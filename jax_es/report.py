@@ -17,32 +17,25 @@ from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
 from jax_es.curves import (
+    SAME_VARIANT,
     TABLE_HEADS,
     Lines,
     Run,
-    axes,
     read_runs,
     sorted_into_panels,
+    table_rows,
 )
-from jax_es.curves import table_rows as summary_rows
-from jax_es.experiment import differing
+from jax_es.experiment import differing, flat, flatten
 from jax_es.methods import Method
 from jax_es.outputs import whole_file
-from jax_es.page import (
-    MEDIA_TYPES,
-    Markup,
-    document,
-    element,
-    film,
-    inline_svg,
-    is_nested,
-    joined,
-    json_values,
-    shown,
-    table,
-)
+from jax_es.page import MEDIA_TYPES, data_url, inline_svg, is_nested, render, shown
 from jax_es.reproduce import command, origin
 from jax_es.run_directory import find_run
+
+SEED_HEADS = ["seed", "evaluations", "first", "last ± std", "its range", "best"]
+
+FILLED_IN = ("seed", "rollout.num_devices")
+"""Fields that a program fills in, and that are no change of a preset."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +61,9 @@ class Group(NamedTuple):
     runs: list[Run]
 
     @property
-    def title(self) -> str:
-        """Names it on the page."""
-        return f"{self.variant} on {self.task}"
+    def record(self) -> dict[str, Any]:
+        """What its first run recorded when it began."""
+        return find_run(self.runs[0].path).record()
 
     @property
     def values(self) -> dict[str, object]:
@@ -161,213 +154,158 @@ def report(
     """
     runs = read_runs(paths)
     panels = sorted_into_panels(runs)
-    groups = [
-        Group(task, kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
-        for task, lines in panels.items()
-        for kind in sorted(lines)
-    ]
-    title = _title(paths, groups)
-    return document(
-        title,
-        element("h1", title),
-        element("h2", "Results"),
-        table(TABLE_HEADS, summary_rows(panels)),
-        _note(
-            "Mean return of θ's evaluation episodes, the first time, the last time and "
-            "at best: median over the seeds, lowest to highest "
-            "in brackets."
-        ),
-        element("h2", "Configuration"),
-        _comparison(groups) if len(groups) > 1 else "",
-        *(_configuration(group) for group in groups),
-        element("h2", "Curves"),
-        _curves(runs),
-        element("h2", "Evaluation"),
-        _evaluations(groups),
-        *(
-            joined([element("h3", name), json_values(values)])
-            for name, values in (evaluations or {}).items()
-        ),
-        _videos([*videos, *_newest_videos(runs)]),
-        element("h2", "Versions and machine"),
-        *(_surroundings(group) for group in groups),
-        element("h2", "Reproduce"),
-        *(_reproduction(group) for group in groups),
-    )
-
-
-def _title(paths: tuple[Path, ...], groups: list[Group]) -> str:
-    if len(paths) == 1:
-        return f"{paths[0].resolve().name}: {'; '.join(g.title for g in groups)}"
-    num_runs = sum(len(group.runs) for group in groups)
-    return f"{num_runs} runs of {', '.join(dict.fromkeys(g.task for g in groups))}"
-
-
-def _note(text: str) -> Markup:
-    return element("p", text, class_="note")
-
-
-def _comparison(groups: list[Group]) -> Markup:
-    """Shows the fields in which the variants differ."""
-    told = [group.values for group in groups]
-    found = [differing(told[0], values) for values in told]
-    fields = dict.fromkeys(f for d in found for f in d if f != "seed")
-    rows = [
-        [group.title, *(shown(values.get(f, "")) for f in fields)]
-        for group, values in zip(groups, told, strict=True)
-    ]
-    return joined(
-        [element("h3", "What differs between them"), table(["", *fields], rows)]
-    )
-
-
-def _configuration(group: Group) -> Markup:
-    """Shows what was changed of the preset, then everything."""
-    run, record = group.runs[0], _record(group.runs[0])
-    start = origin(run.config, record["preset"], run.method)
-    changes = {f: v for f, v in start.changes.items() if f != "seed"}
-    reads = run.method.reads
-    base = f"preset {start.preset}"
-    if start.kind is not None:
-        base += f" with --policy {start.kind}"
-    if start.preset != record["preset"]:
-        base = f"the nearest preset, {start.preset}"
-    return joined(
-        [
-            element("h3", group.title),
-            "" if run.method.is_evolution else _method(run.method),
-            _beginning(record["init"]) if "init" in record else "",
-            element("p", f"What differs from {base}:" if changes else f"As {base}."),
-            table(
-                ["field", "preset", "here"],
-                [[field, *map(shown, values)] for field, values in changes.items()],
-            )
-            if changes
-            else "",
-            element(
-                "details",
-                element("summary", "The whole configuration"),
-                json_values({k: v for k, v in record["config"].items() if reads(k)}),
-            ),
-        ]
-    )
-
-
-def _method(method: Method) -> Markup:
-    """Shows what trained a run, if it was not OpenAI-ES."""
-    settings = [[name, shown(value)] for name, value in method.settings.items()]
-    return joined(
-        [
-            element("p", f"Trained by {method.title}:"),
-            table(["setting", ""], settings),
-        ]
-    )
-
-
-def _beginning(source: dict[str, Any]) -> Markup:
-    """Says with whose θ a run began."""
-    return element(
-        "p",
-        f"Began with θ of {source['run']}, checkpoint {source['checkpoint']}, trained "
-        f"by {Method(*source['method']).title}.",
-    )
-
-
-def _record(run: Run) -> dict[str, Any]:
-    return find_run(run.path).record()
-
-
-def _curves(runs: list[Run]) -> Markup:
-    """Draws each panel by itself, so that they stand below each other on a phone."""
-    panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
-    small: list[tuple[Any, str]] = []
+    rows = iter(table_rows(panels))
+    tasks = []
     for task, lines in panels.items():
-        here = {task: lines}
-        small += [
-            (figures.learning(here, (x,)), f"Evaluation return on {task} against {x}")
-            for x in axes(run for run in runs if run.task == task)
+        groups = [
+            Group(task, kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
+            for kind in sorted(lines)
         ]
-        small += _populations(task, evolved.get(task, {}))
-    wide: list[tuple[Any, str]] = []
-    if evolved:
-        wide.append((figures.time(evolved), "Where the wall-clock time went"))
-    caption = (
-        "Lines are medians over the seeds and bands their quartiles, as far as all "
-        "seeds reach; the hatched band holds 95 % of the population's members. The "
-        "first generation compiles its programs."
-    )
-    if aggregate.is_comparable(panels):
-        wide.append((figures.aggregated(panels, ("env-steps",)), "All tasks together"))
-        caption += (
-            " IQM: interquartile mean of scores between the initial network (0) and "
-            "the best evaluation (1), with a 95 % bootstrap interval over the seeds."
+        numbers = [next(rows) for _ in groups]
+        tasks.append(
+            {
+                "name": task,
+                "heads": TABLE_HEADS[1:],
+                "rows": [row[1:] for row in numbers],
+                "pictures": _pictures(task, lines, evolved.get(task, {})),
+                "differences": _differences(groups),
+                "variants": [*map(_variant, groups, numbers)],
+            }
         )
-    pictures = [
-        element("figure", inline_svg(_svg(figure), f"f{index}", label))
-        for index, (figure, label) in enumerate([*small, *wide])
-    ]
-    return joined(
-        [
-            element("div", *pictures[: len(small)], class_="figures"),
-            *(element("div", p, class_="wide") for p in pictures[len(small) :]),
-            _note(caption),
-        ]
+    together = time = ""
+    if aggregate.is_comparable(panels):
+        figure = figures.aggregated(panels, ("env-steps",))
+        together = _svg(figure, "All tasks together")
+    if evolved:
+        time = _svg(figures.time(evolved), "Where the wall-clock time went")
+    return render(
+        title=_title(paths, tasks, len(runs)),
+        tasks=tasks,
+        together=together,
+        time=time,
+        evaluations=evaluations or {},
+        videos=[
+            (str(file), data_url(file))
+            for file in dict.fromkeys([*videos, *_newest_videos(runs)])
+        ],
     )
 
 
-def _populations(task: str, lines: Lines) -> list[tuple[Any, str]]:
-    """Draws what only OpenAI-ES has."""
-    if not lines:
-        return []
+def _title(paths: tuple[Path, ...], tasks: list[dict[str, Any]], num_runs: int) -> str:
+    if len(paths) == 1:
+        told = [f"{v['name']} on {t['name']}" for t in tasks for v in t["variants"]]
+        return f"{paths[0].resolve().name}: {'; '.join(told)}"
+    return f"{num_runs} runs of {'; '.join(task['name'] for task in tasks)}"
+
+
+def _pictures(task: str, lines: Lines, evolved: Lines) -> list[str]:
+    """Draws a task's panels one by one, so that they stand in a column on a phone."""
+    # Of a single variant, the curve against time says what that against steps does.
+    xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
     drawn = [
+        (figures.learning({task: lines}, (x,)), f"Evaluation return on {task}, {x}")
+        for x in xs
+    ]
+    drawn += [
         (
-            figures.population({task: {kind: lines[kind]}}),
+            figures.population({task: {kind: evolved[kind]}}),
             f"Returns of the population of {kind} on {task}",
         )
-        for kind in sorted(lines)
+        for kind in sorted(evolved)
     ]
-    iteration = figures.iteration({task: lines})
-    return [*drawn, (iteration, f"Wall-clock time of a generation on {task}")]
+    if evolved:
+        label = f"Wall-clock time of a generation on {task}"
+        drawn.append((figures.iteration({task: evolved}), label))
+    return [_svg(figure, label) for figure, label in drawn]
 
 
-def _svg(figure: Any) -> str:
+def _svg(figure: Any, label: str) -> str:
     file = io.StringIO()
     with figures.style():
         figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
+    return inline_svg(file.getvalue(), label)
 
 
-def _evaluations(groups: list[Group]) -> Markup:
-    """Shows each seed's evaluations in training."""
-    heads = ["", "seed", "evaluations", "first", "last", "its range", "best"]
-    rows = []
-    for group in groups:
-        for run in sorted(group.runs, key=lambda run: run.config.seed):
-            last = run.records[-1]
-            rows.append(
-                [
-                    group.title,
-                    run.config.seed,
-                    last.generation + 1,
-                    f"{run.records[0].evaluation_return_mean:.1f}",
-                    f"{last.evaluation_return_mean:.1f} ± "
-                    f"{last.evaluation_return_std:.1f}",
-                    f"{last.evaluation_return_min:.1f} to "
-                    f"{last.evaluation_return_max:.1f}",
-                    f"{last.best_evaluation_return:.1f}",
-                ]
-            )
-    return joined(
-        [
-            table(heads, rows),
-            _note(
-                "Returns of the evaluation's episodes in training: their mean the "
-                "first and the last time, ± their standard deviation, lowest to "
-                "highest; the best mean of any time."
-            ),
-        ]
-    )
+def _differences(groups: list[Group]) -> list[list[str]]:
+    """Lists the fields that all variants of a task have, and not all alike."""
+    told = [group.values for group in groups]
+    return [
+        [field, *(shown(values[field]) for values in told)]
+        for field in told[0]
+        if field not in SAME_VARIANT
+        and all(field in values for values in told)
+        and any(values[field] != told[0][field] for values in told)
+    ]
+
+
+def _variant(group: Group, row: list[str]) -> dict[str, Any]:
+    """Returns what the page says of a task's variant; ``row`` is from the table."""
+    record, reads = group.record, group.runs[0].method.reads
+    number, _, spread = row[TABLE_HEADS.index("last")].partition(" ")
+    surroundings = {
+        "begun": record.get("created"),
+        "commit": record.get("git_commit"),
+        **record.get("machine", {}),
+        **record.get("versions", {}),
+    }
+    seeds = sorted(group.runs, key=lambda run: run.config.seed)
+    return {
+        "name": group.variant,
+        "number": number,
+        "spread": spread,
+        "told": _told(group),
+        "commands": _commands(group, seeds),
+        "seed_heads": SEED_HEADS,
+        "seeds": [*map(_seed, seeds)],
+        "config": {k: v for k, v in record["config"].items() if reads(k)},
+        "surroundings": [[k, v] for k, v in surroundings.items() if v is not None],
+    }
+
+
+def _told(group: Group) -> list[str]:
+    """Says what trained a variant, what it began with and what the user changed."""
+    run, record, told = group.runs[0], group.record, []
+    if not run.method.is_evolution:
+        settings = [f"{name} {shown(v)}" for name, v in run.method.settings.items()]
+        told.append(f"Trained by {run.method.title}: {', '.join(settings)}.")
+    if "init" in record:
+        source = record["init"]
+        told.append(
+            f"Began with θ of {source['run']}, checkpoint {source['checkpoint']}, "
+            f"trained by {Method(*source['method']).title}."
+        )
+    start = origin(run.config, record["preset"], run.method)
+    base = f"Preset {start.preset}"
+    if start.kind is not None:
+        base += f" with --policy {start.kind}"
+    if start.preset != record["preset"]:
+        base = f"The nearest preset, {start.preset}"
+    changes = [
+        f"{field} {shown(before)} → {shown(here)}"
+        for field, (before, here) in start.changes.items()
+        if field not in (*FILLED_IN, *_newer(group))
+    ]
+    told.append(f"{base}, changed: {'; '.join(changes)}." if changes else f"{base}.")
+    return told
+
+
+def _newer(group: Group) -> set[str]:
+    """Returns the fields that came after the run: nobody chose their values."""
+    return {*flat(group.runs[0].config)} - {*flatten(group.record["config"])}
+
+
+def _seed(run: Run) -> list[str]:
+    """Returns a run's row under :data:`SEED_HEADS`."""
+    first, last = run.records[0], run.records[-1]
+    return [
+        str(run.config.seed),
+        str(last.generation + 1),
+        f"{first.evaluation_return_mean:.1f}",
+        f"{last.evaluation_return_mean:.1f} ± {last.evaluation_return_std:.1f}",
+        f"{last.evaluation_return_min:.1f} to {last.evaluation_return_max:.1f}",
+        f"{last.best_evaluation_return:.1f}",
+    ]
 
 
 def _newest_videos(runs: list[Run]) -> list[Path]:
@@ -382,55 +320,27 @@ def _newest_videos(runs: list[Run]) -> list[Path]:
     return newest
 
 
-def _videos(files: list[Path]) -> Markup:
-    if not files:
-        return Markup()
-    shown = [
-        element("figure", film(file), element("figcaption", str(file)))
-        for file in dict.fromkeys(files)
-    ]
-    return joined([element("h2", "Video"), element("div", *shown, class_="figures")])
-
-
-def _surroundings(group: Group) -> Markup:
-    """Shows versions, commit and machine of a group's first run."""
-    record = _record(group.runs[0])
-    rows = [
-        ["begun", record.get("created")],
-        ["commit", record.get("git_commit")],
-        *record.get("machine", {}).items(),
-        *record.get("versions", {}).items(),
-    ]
-    listed = [[name, shown(value)] for name, value in rows if value is not None]
-    return element(
-        "details",
-        element("summary", group.title),
-        table(["", ""], listed),
-        open=True,
-    )
-
-
-def _reproduction(group: Group) -> Markup:
-    """Shows the commands; ``+`` after a commit says that its files were changed."""
-    runs = sorted(group.runs, key=lambda run: run.config.seed)
+def _commands(group: Group, runs: list[Run]) -> list[str]:
+    """Returns what trains a variant anew, at the commit that trained it."""
     seeds = [run.config.seed for run in runs]
-    configs = {run.config.seed: run.config for run in runs}
-    preset = _record(runs[0])["preset"]
-    method = runs[0].method
+    method, record = runs[0].method, group.record
     same = all(
         {*differing(group.values, method.values(run.config))} <= {"seed"}
         for run in runs
     )
     in_a_row = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+    newer = _newer(group)
     if same and in_a_row and method.is_evolution:
-        commands = [command(configs[seeds[0]], preset, len(seeds))]
+        commands = [command(runs[0].config, record["preset"], len(seeds), newer)]
     else:
-        commands = [command(configs[s], preset, method=method) for s in seeds]
-    commit = _record(runs[0]).get("git_commit")
+        commands = [
+            command(run.config, record["preset"], 1, newer, method) for run in runs
+        ]
+    commit = record.get("git_commit")
     if commit:
         changed = "  # and changes that were not committed" if commit[-1] == "+" else ""
         commands.insert(0, f"git checkout {commit.rstrip('+')}{changed}")
-    return joined([element("h3", group.title), element("pre", "\n".join(commands))])
+    return commands
 
 
 if __name__ == "__main__":

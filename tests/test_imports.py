@@ -37,6 +37,7 @@ HOMES = {
     "rich": {"progress"},
     "tensorboardX": {"metrics"},
     "matplotlib": {"figures", "benchmark"},
+    "jinja2": {"page"},
     "scipy": {"aggregate", "rank_test"},
     "minari": {"dataset", "dataset_writer"},
     "h5py": {"dataset", "dataset_writer"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_es import curves, figures, plot
+from jax_es import curves, figures, page, plot
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation import BASE, Condition, Evaluation
 from jax_es.experiment import TrainConfig
@@ -352,7 +352,8 @@ def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch)
         assert len(drawn[tmp_path / "a.png"].axes) == panels
 
 
-def test_the_style_is_part_of_the_package():
+def test_style_and_template_are_part_of_the_package():
     files = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packaged = files["tool"]["setuptools"]["package-data"]["jax_es"]
-    assert figures.STYLE_FILE.is_file() and figures.STYLE_FILE.name in packaged
+    for file in (figures.STYLE_FILE, page.TEMPLATE):
+        assert file.is_file() and file.name in packaged

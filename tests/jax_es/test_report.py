@@ -17,12 +17,13 @@ import pytest
 from jax_es import report, train
 from jax_es.config import EnvConfig, ESConfig
 from jax_es.experiment import TrainConfig
-from jax_es.page import POLICY, document, element, inline_svg, joined
+from jax_es.metrics import MetricsWriter
+from jax_es.page import inline_svg, render
 from jax_es.presets import preset
 from jax_es.reproduce import command
 from jax_es.run_directory import RunDirectory
 from models import LSTMConfig, MLPConfig
-from tests.jax_es.test_plot import make_run
+from tests.jax_es.test_plot import ROOT, make_run, record
 
 EVIL = '<script>alert(1)</script> & <b>"quoted"\''
 
@@ -104,7 +105,8 @@ def test_the_page_says_what_was_done(page):
     for words in (
         "many & <more>: mlp on Hopper-v5",
         "2 (2 to 2)",  # the table of plot
-        "env.id Humanoid-v5 Hopper-v5",  # what differs from the nearest preset
+        "2 (2 to 2) mlp on Hopper-v5",  # the first number
+        "env.id Humanoid-v5 → Hopper-v5",  # what differs from the nearest preset
         EVIL,
         "target mean 1 2.5 2 3.25",
         "one run one rows mean 12346 two run two settings weights int8",
@@ -146,6 +148,7 @@ CHECK = """
 const failed = [];
 addEventListener('error', e => failed.push(String(e.target.src || e.message)), true);
 addEventListener('load', async () => {
+  for (const part of document.querySelectorAll('details')) part.open = true;
   const videos = [...document.querySelectorAll('video')];
   for (const v of videos) {
     v.load();
@@ -160,6 +163,8 @@ addEventListener('load', async () => {
     paths: document.querySelectorAll('svg path').length,
     width: innerWidth,
     page: document.documentElement.scrollWidth,
+    cut: [...document.querySelectorAll('.wide')]
+      .filter(part => part.scrollWidth > part.clientWidth).length,
   });
 });
 </script></head>
@@ -169,10 +174,13 @@ addEventListener('load', async () => {
 def check(browse, page, folder, *options):
     """Opens a copy of the page that says what the browser made of it."""
     text = page.read_text()
-    assert html.escape(POLICY) in text
     copy = folder / "copy.html"
     # The page's own policy forbids all scripts, this one too.
-    text = text.replace(html.escape(POLICY), "")
+    policy = re.search(
+        r"""<meta http-equiv="Content-Security-Policy".*?">""", text, re.S
+    )
+    assert policy is not None and "default-src 'none'" in policy[0]
+    text = text.replace(policy[0], "")
     copy.write_text(text.replace("</head>", CHECK, 1))
     dom, _ = browse(copy, "--dump-dom", *options)
     found = re.search(r'data-checked="(.*?)"', dom)
@@ -187,7 +195,7 @@ def test_a_browser_shows_all_of_it(page, browse, tmp_path):
     checked = check(browse, page, tmp_path)
     assert checked["failed"] == []
     assert checked["images"] == [64] and checked["videos"] == [64]
-    assert len(checked["svgs"]) == 6 and min(checked["svgs"]) > 200
+    assert len(checked["svgs"]) == 4 and min(checked["svgs"]) > 200
     assert checked["paths"] > 100
 
     picture = tmp_path / "shot.png"
@@ -203,24 +211,43 @@ def test_a_phone_need_not_scroll_sideways(page, browse, tmp_path):
     assert checked["page"] <= checked["width"]
 
 
+def test_nothing_is_cut_off_at_1280_pixels(browse, tmp_path):
+    page = tmp_path / "report.html"
+    runs = (ROOT / "results" / "learning_curves").glob("*")
+    assert report.main([*map(str, runs), "--output", str(page)]) == 0
+    checked = check(browse, page, tmp_path, "--window-size=1280,900")
+    assert checked["width"] == 1280 and checked["page"] <= 1280
+    assert checked["cut"] == 0
+
+
 def test_the_browser_would_have_complained(browse, tmp_path):
     """The checks above can fail."""
     page = tmp_path / "bad.html"
-    page.write_text(document("bad", element("img", src="https://example.org/a.png")))
+
+    def bad(source):
+        return small_page(videos=[("bad", source)]).replace("<video ", "<img ")
+
+    page.write_text(bad("https://example.org/a.png"))
     _, log = browse(page, "--dump-dom")
     assert "CONSOLE" in log and "Content Security Policy" in log
-    page.write_text(document("bad", element("img", src="data:image/png;base64,AAAA")))
+    page.write_text(bad("data:video/mp4;base64,AAAA"))
     checked = check(browse, page, tmp_path)
     assert checked["failed"] and checked["images"] == [0]
 
 
+def small_page(**content):
+    empty = {"title": "", "tasks": [], "together": "", "time": "", "evaluations": {}}
+    return render(**{**empty, "videos": [], **content})
+
+
 def test_text_is_escaped_wherever_it_enters():
-    assert element("p", EVIL) == f"<p>{html.escape(EVIL)}</p>"
-    assert joined([EVIL, element("b", "x")]) == html.escape(EVIL) + "<b>x</b>"
-    assert Reader(element("p", title=EVIL)).attributes == [("title", EVIL)]
-    assert Reader(document(EVIL)).tags.count("script") == 0
+    told = {EVIL: {EVIL: EVIL, "rows": [{EVIL: [EVIL]}]}}
+    page = small_page(title=EVIL, evaluations=told, videos=[(EVIL, f"data:{EVIL}")])
+    read = Reader(page)
+    assert "script" not in read.tags and "b" not in read.tags
+    assert read.text.count(EVIL) == 8 and ("src", f"data:{EVIL}") in read.attributes
     svg = '<?xml version="1.0"?><svg width="1"><metadata>x</metadata></svg>'
-    read = Reader(inline_svg(svg, "f0", EVIL))
+    read = Reader(inline_svg(svg, EVIL))
     assert read.tags == ["svg"] and ("aria-label", EVIL) in read.attributes
 
 
@@ -263,11 +290,45 @@ def test_variants_are_compared(tmp_path):
     ]
     text = " ".join(Reader(report.report(tuple(paths))).text.split())
     assert "3 runs of Hopper-v5" in text
-    rows = text[text.index("What differs between them") :]
-    assert re.search(r"mlp on Hopper-v5 [^%]*?0\.125.*lstm on Hopper-v5 .*?0\.5", rows)
+    assert "lstm mlp es.sigma 0.5 0.125" in text.replace("policy.kind lstm mlp ", "")
     # Seeds 0 and 4 are no row of consecutive ones: a command each.
     assert text.count("python -m jax_es.train") == 3
     assert "--seed 4" in text and "--seeds" not in text
+
+
+def test_only_what_the_user_changed_is_listed_as_changed(tmp_path):
+    rollout = dataclasses.replace(preset("hopper").rollout, num_devices=2)
+    config = dataclasses.replace(
+        preset("hopper"), num_generations=7, seed=3, rollout=rollout
+    )
+    run = RunDirectory(tmp_path / "run")
+    run.create(config, "hopper")
+    with MetricsWriter(run.path) as writer:
+        writer.write(record(0, 1, 2.0))
+    # A field that came later, and whose value in the preset is no longer the default.
+    stored = run.record()["config"]
+    del stored["es"]["num_pairs"]
+    run.update(config=stored)
+    text = " ".join(Reader(report.report((run.path,))).text.split())
+    assert "Preset hopper, changed: num_generations 100 → 7." in text
+    assert "--es.num-pairs" not in text
+
+
+def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
+    paths = [
+        make_run(tmp_path / f"{task}-{number}", policy, [0.0, 1.0], env=EnvConfig(task))
+        for task in ("Hopper-v5", "Ant-v5")
+        for number, policy in enumerate((MLPConfig(), LSTMConfig()))
+    ]
+    page = report.report(tuple(paths))
+    sections = re.findall(r"<section.*?</section>", page, flags=re.DOTALL)
+    assert [re.findall("<h2>(.*?)</h2>", section) for section in sections] == [
+        ["Hopper-v5"],
+        ["Ant-v5"],
+    ]
+    for section in sections:
+        assert re.findall("<h3>(.*?)</h3>", section)[-2:] == ["lstm", "mlp"]
+    assert page.count("<details><summary>Versions and machine</summary>") == 4
 
 
 @pytest.mark.parametrize(
