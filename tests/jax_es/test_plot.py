@@ -257,7 +257,7 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     evaluations = []
     for seed, values in enumerate(returns):
         results = {
-            condition: RolloutResult(10 * i + values, *[None] * 6)  # type: ignore
+            condition: RolloutResult(10 * i + values, *[None] * 7)  # type: ignore
             for i, condition in enumerate([BASE, *asked, rounded])
         }
         evaluations.append(Evaluation(Path(f"a/seed-{seed}"), None, results))  # type: ignore
