@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jax_es.version import __version__
 
 if TYPE_CHECKING:
-    from jax_es.cloning import CloningConfig
     from jax_es.config import (
+        CloningConfig,
         ConfigError,
         EnvConfig,
         ESConfig,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Population,
         openai_es,
     )
-    from jax_es.experiment import TrainConfig
     from jax_es.loading import LoadedPolicy, load_policy
     from jax_es.metrics import read_metrics
     from jax_es.noise import FullNoise, Noise
@@ -35,10 +34,11 @@ if TYPE_CHECKING:
     from jax_es.run_directory import find_runs
     from jax_es.seeds import train_seeds
     from jax_es.task_queue import Tasks
+    from jax_es.train_config import TrainConfig
     from jax_es.training import train_run
 
 _HOME = {
-    "CloningConfig": "cloning",
+    "CloningConfig": "config",
     "ConfigError": "config",
     "EnvConfig": "config",
     "ESConfig": "config",
@@ -55,7 +55,7 @@ _HOME = {
     "RolloutConfig": "config",
     "RolloutResult": "rollout",
     "Tasks": "task_queue",
-    "TrainConfig": "experiment",
+    "TrainConfig": "train_config",
     "find_runs": "run_directory",
     "load_policy": "loading",
     "openai_es": "es.openai_es",

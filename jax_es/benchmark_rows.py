@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from jax_es.config import ConfigError
-from jax_es.experiment import TrainConfig
 from jax_es.presets import preset
+from jax_es.train_config import TrainConfig
 
 Regime = Literal["trained", "untrained", "atari"]
 REGIMES: tuple[Regime, ...] = "trained", "untrained", "atari"

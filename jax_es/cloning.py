@@ -6,7 +6,6 @@ clipped gradients. Source: Chen et al. 2021, arXiv 2106.01345, whose settings Lo
 Neruda, arXiv 2501.13883, pretrain with.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from jax_es.config import require
+from jax_es.config import CloningConfig
 from jax_es.devices import Devices
 from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.types import ClonablePolicy, PyTree
@@ -28,59 +27,6 @@ BATCHES_PER_CALL = 8
 BYTES_PER_CALL = 2**28
 """Windows of one call take at most this much, as far as more than one batch is in it;
 images are large."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CloningConfig:
-    """Settings of behaviour cloning. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
-
-    steps_per_epoch: int = 10_000
-    """Steps of gradient descent before each evaluation."""
-    epochs: int = 10
-    """Epochs to train for, counted from the start of the run."""
-    batch_size: int = 128
-    """Windows in a step of gradient descent."""
-    learning_rate: float = 1e-4
-    """Learning rate of AdamW after the warm-up."""
-    warmup_steps: int = 10_000
-    """Steps over which the learning rate rises linearly from 0; 0 for none."""
-    weight_decay: float = 1e-4
-    """λ of AdamW's decoupled decay θ ← θ − learning rate · λ θ."""
-    gradient_clip: float = 0.25
-    """Largest Euclidean norm of a gradient; longer ones are shortened to it."""
-    dropout: float = 0.1
-    """Share of activations that is dropped in training, and never when acting; read by
-    transformers only."""
-    holdout: float = 0.05
-    """Share of the episodes that is not learnt from (at least one, unless 0), but
-    measures the loss on what was never seen."""
-
-    def __post_init__(self) -> None:
-        """Checks every field."""
-        for name in ("steps_per_epoch", "epochs", "batch_size"):
-            value = getattr(self, name)
-            require(value >= 1, f"{name} must be at least 1, got {value}.")
-        for name in ("learning_rate", "gradient_clip"):
-            value = getattr(self, name)
-            require(
-                0 < value < float("inf"),
-                f"{name} must be positive and finite, got {value}; "
-                f"{getattr(CloningConfig, name)} is usual.",
-            )
-        require(
-            self.warmup_steps >= 0,
-            f"warmup_steps must be at least 0, got {self.warmup_steps}.",
-        )
-        require(
-            0 <= self.weight_decay < float("inf"),
-            "weight_decay must be at least 0 and finite, got "
-            f"{self.weight_decay}; 0.0001 is usual.",
-        )
-        for name in ("dropout", "holdout"):
-            value = getattr(self, name)
-            require(
-                0 <= value < 1, f"{name} must be in [0, 1), got {value}; 0 is none."
-            )
 
 
 class CloningState(NamedTuple):

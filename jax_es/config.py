@@ -1,15 +1,20 @@
 """Settings of the algorithm, its optimizer and its rollouts, checked when built.
 
 Each component has its own frozen dataclass; networks keep theirs in ``models``, and
-``experiment.py`` puts them together. A docstring under a field is its ``--help``.
+``train_config.py`` puts them together. A docstring under a field is its ``--help``.
 """
 
 import dataclasses
 import types
 import typing
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from jax_es.fitness import Shaping
+Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
+
+Precision: TypeAlias = Literal[
+    "float32", "bfloat16", "float16", "float8_e4m3", "int8", "int4"
+]
+"""What weights can be rounded to; ``float32`` leaves them as they are."""
 
 
 class ConfigError(ValueError):
@@ -369,3 +374,56 @@ class EvaluationConfig:
             self.num_episodes >= 1,
             f"evaluation.num_episodes must be at least 1, got {self.num_episodes}.",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class CloningConfig:
+    """Settings of behaviour cloning. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
+
+    steps_per_epoch: int = 10_000
+    """Steps of gradient descent before each evaluation."""
+    epochs: int = 10
+    """Epochs to train for, counted from the start of the run."""
+    batch_size: int = 128
+    """Windows in a step of gradient descent."""
+    learning_rate: float = 1e-4
+    """Learning rate of AdamW after the warm-up."""
+    warmup_steps: int = 10_000
+    """Steps over which the learning rate rises linearly from 0; 0 for none."""
+    weight_decay: float = 1e-4
+    """λ of AdamW's decoupled decay θ ← θ − learning rate · λ θ."""
+    gradient_clip: float = 0.25
+    """Largest Euclidean norm of a gradient; longer ones are shortened to it."""
+    dropout: float = 0.1
+    """Share of activations that is dropped in training, and never when acting; read by
+    transformers only."""
+    holdout: float = 0.05
+    """Share of the episodes that is not learnt from (at least one, unless 0), but
+    measures the loss on what was never seen."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        for name in ("steps_per_epoch", "epochs", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} must be at least 1, got {value}.")
+        for name in ("learning_rate", "gradient_clip"):
+            value = getattr(self, name)
+            require(
+                0 < value < float("inf"),
+                f"{name} must be positive and finite, got {value}; "
+                f"{getattr(CloningConfig, name)} is usual.",
+            )
+        require(
+            self.warmup_steps >= 0,
+            f"warmup_steps must be at least 0, got {self.warmup_steps}.",
+        )
+        require(
+            0 <= self.weight_decay < float("inf"),
+            "weight_decay must be at least 0 and finite, got "
+            f"{self.weight_decay}; 0.0001 is usual.",
+        )
+        for name in ("dropout", "holdout"):
+            value = getattr(self, name)
+            require(
+                0 <= value < 1, f"{name} must be in [0, 1), got {value}; 0 is none."
+            )

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.config import ConfigError, EnvConfig, require
-from jax_es.experiment import TrainConfig, differing, policy_kind
 from jax_es.methods import FREE_SETTINGS, OPENAI_ES, Method
 from jax_es.metrics import GenerationRecord, records_so_far
 from jax_es.run_directory import FREE_TO_CHANGE, find_runs
+from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {
     "env-steps": ("total_env_steps", "environment steps"),

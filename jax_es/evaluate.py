@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import tyro
 
 from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import require
+from jax_es.config import Precision, require
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.evaluation import (
     Condition,
@@ -36,7 +36,6 @@ from jax_es.evaluation_report import (
 )
 from jax_es.loading import load_policy
 from jax_es.outputs import check_writable
-from jax_es.robustness import Precision
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory, find_runs
 from jax_es.video import check_encoder, record_video

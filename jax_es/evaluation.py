@@ -15,18 +15,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.config import ConfigError
+from jax_es.config import ConfigError, Precision
 from jax_es.es.openai_es import Population
-from jax_es.experiment import TrainConfig, asking_for, differences, differing
+from jax_es.experiment import asking_for
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
 from jax_es.methods import FREE_SETTINGS
 from jax_es.random_play import play_at_random
-from jax_es.robustness import Precision, round_weights
+from jax_es.robustness import round_weights
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import FREE_TO_CHANGE, RunDirectory
 from jax_es.streams import stream
 from jax_es.task_queue import Tasks
+from jax_es.train_config import TrainConfig, differences, differing
 from jax_es.types import PyTree
 
 SAME_EXPERIMENT = (

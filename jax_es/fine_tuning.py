@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError, require
-from jax_es.experiment import action_spec, differing, flat, policy_kind
+from jax_es.experiment import action_spec
 from jax_es.generation import Parts, TrainState, initial_state, place
 from jax_es.loading import TrainedMean, check_fits, load_mean, spaces
 from jax_es.reproduce import option
 from jax_es.run_directory import RunDirectory, find_run, seed_runs
+from jax_es.train_config import differing, flat, policy_kind
 from jax_es.types import needs_reference
 
 FREE_TO_DIFFER = {

@@ -10,12 +10,11 @@ nowhere. (Ranks by ``argsort``, as in the papers' codes, would order them by ind
 
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
+from jax_es.config import Shaping
 
 
 def replace_nonfinite(returns: jax.Array) -> jax.Array:

@@ -21,7 +21,6 @@ from jax_es.config import require
 from jax_es.es.openai_es import Population
 from jax_es.experiment import TrainConfig, asking_for
 from jax_es.generation import Parts, build, evaluation_tasks, score
-from jax_es.methods import Method
 from jax_es.metrics import (
     GenerationRecord,
     MetricsWriter,
@@ -236,27 +235,3 @@ def _checkpoint(
     if statistics is not None:
         state["observation_statistics"] = statistics._asdict()
     return state
-
-
-def check_method(run: RunDirectory, method: Method) -> None:
-    """Checks that a run was begun by this method with these settings.
-
-    Raises:
-        ConfigError: naming what differs.
-    """
-    stored = run.method()
-    require(
-        stored.name == method.name,
-        f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
-        f"continue it with python -m {stored.program}.",
-    )
-    changed = [
-        f"{name} was {stored.settings.get(name)!r}, now {value!r}"
-        for name, value in method.settings.items()
-        if stored.settings.get(name) != value
-    ]
-    require(
-        not changed,
-        f"--resume would change the run in {run.path}: {'; '.join(changed)}. Leave "
-        "these as they were, or start a new run with another --name.",
-    )

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from jax_es.experiment import TrainConfig, flat
+from jax_es.train_config import TrainConfig, flat
 
 READ_BY_GRADIENTS = ("env", "policy", "evaluation", "rollout", "seed")
 """Parts of the configuration that a method other than OpenAI-ES reads."""

@@ -14,7 +14,7 @@ from jax_es.config import (
     ESConfig,
     RolloutConfig,
 )
-from jax_es.experiment import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from models import (
     IMAGE_POLICIES,
     AnyPolicyConfig,

@@ -16,7 +16,6 @@ import jax
 import tyro
 
 from jax_es.checkpoint import CheckpointError, Checkpoints
-from jax_es.cloning import CloningConfig
 from jax_es.command_line import (
     InputError,
     Stopped,
@@ -29,6 +28,7 @@ from jax_es.command_line import (
     take_option,
 )
 from jax_es.config import (
+    CloningConfig,
     ConfigError,
     EnvConfig,
     EvaluationConfig,
@@ -37,16 +37,7 @@ from jax_es.config import (
 )
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.epochs import CLONING_FILE
-from jax_es.experiment import (
-    POLICY_KINDS,
-    PolicyConfig,
-    TrainConfig,
-    check_cores,
-    policy_kind,
-    with_game,
-    with_num_devices,
-)
-from jax_es.gradient_run import check_method
+from jax_es.experiment import check_cores, with_game, with_num_devices
 from jax_es.methods import CLONING, Method
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
@@ -59,11 +50,13 @@ from jax_es.pretraining import (
 )
 from jax_es.run_directory import (
     RunDirectory,
+    check_method,
     check_name,
     find_run,
     path_to_resume,
     resume_options,
 )
+from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in a dataset.
 

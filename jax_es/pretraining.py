@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.cloning import Cloner, CloningConfig, CloningState
-from jax_es.config import ConfigError, require
+from jax_es.cloning import Cloner, CloningState
+from jax_es.config import CloningConfig, ConfigError, require
 from jax_es.dataset import Episodes, read_episodes
 from jax_es.epochs import (
     EPOCHS,
@@ -38,13 +38,12 @@ from jax_es.generation import Parts
 from jax_es.gradient_run import (
     GradientRun,
     build_for_evaluation,
-    check_method,
     restore_latest,
 )
 from jax_es.methods import CLONING, Method
 from jax_es.normalization import ObservationStatistics
 from jax_es.progress import Progress
-from jax_es.run_directory import RunDirectory
+from jax_es.run_directory import RunDirectory, check_method
 from jax_es.streams import stream
 from jax_es.types import ClonablePolicy, PyTree
 from jax_es.windows import (

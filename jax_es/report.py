@@ -25,12 +25,12 @@ from jax_es.curves import (
     sorted_into_panels,
     table_rows,
 )
-from jax_es.experiment import differing, flat, flatten
 from jax_es.methods import Method
 from jax_es.outputs import whole_file
 from jax_es.page import MEDIA_TYPES, data_url, inline_svg, is_nested, render, shown
 from jax_es.reproduce import command, origin
 from jax_es.run_directory import find_run
+from jax_es.train_config import differing, flat, flatten
 
 SEED_HEADS = ["seed", "evaluations", "first", "last ± std", "its range", "best"]
 

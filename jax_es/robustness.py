@@ -17,16 +17,12 @@ In every format zeros stay zeros, weights that are not finite stay as they are, 
 rounding twice is rounding once.
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_es.config import Precision
 from jax_es.types import PyTree
-
-Precision = Literal["float32", "bfloat16", "float16", "float8_e4m3", "int8", "int4"]
-"""What weights can be rounded to; ``float32`` leaves them as they are."""
 
 _REAL = {
     "float32": jnp.float32,

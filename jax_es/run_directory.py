@@ -18,21 +18,18 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_es.config import ConfigError, require
 from jax_es.devices import available_cores
-from jax_es.experiment import (
-    EnvironmentFailure,
-    TrainConfig,
-    differences,
-    from_dict,
-    to_dict,
-)
 from jax_es.files import open_lock
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.outputs import whole_file
+from jax_es.train_config import TrainConfig, differences, from_dict, to_dict
 from jax_es.version import __version__
+
+if TYPE_CHECKING:
+    from jax_es.experiment import EnvironmentFailure
 
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.json"
@@ -197,11 +194,15 @@ class RunDirectory:
         with file:
             try:
                 yield
-            except EnvironmentFailure as error:
-                self._log_failure(error)
+            except Exception as error:
+                # Late: it loads the simulators, and --help reads this file.
+                from jax_es.experiment import EnvironmentFailure
+
+                if isinstance(error, EnvironmentFailure):
+                    self._log_failure(error)
                 raise
 
-    def _log_failure(self, error: EnvironmentFailure) -> None:
+    def _log_failure(self, error: "EnvironmentFailure") -> None:
         """Writes the traceback down, and tells the user where."""
         if self.file != CONFIG_FILE or not self.exists():
             return
@@ -446,3 +447,27 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def check_method(run: RunDirectory, method: Method) -> None:
+    """Checks that a run was begun by this method with these settings.
+
+    Raises:
+        ConfigError: naming what differs.
+    """
+    stored = run.method()
+    require(
+        stored.name == method.name,
+        f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
+        f"continue it with python -m {stored.program}.",
+    )
+    changed = [
+        f"{name} was {stored.settings.get(name)!r}, now {value!r}"
+        for name, value in method.settings.items()
+        if stored.settings.get(name) != value
+    ]
+    require(
+        not changed,
+        f"--resume would change the run in {run.path}: {'; '.join(changed)}. Leave "
+        "these as they were, or start a new run with another --name.",
+    )

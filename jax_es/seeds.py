@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from jax_es.config import require
 from jax_es.devices import release_programs
-from jax_es.experiment import TrainConfig, differences, to_dict, with_num_devices
+from jax_es.experiment import with_num_devices
 from jax_es.fine_tuning import find_source
 from jax_es.generation import build
 from jax_es.run_directory import EXPERIMENT_FILE, RunDirectory
+from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training import TrainingResult, train_run
 
 

@@ -34,15 +34,8 @@ from jax_es.config import (
     require,
 )
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.experiment import (
-    POLICY_KINDS,
-    PolicyConfig,
-    TrainConfig,
-    check_vector_control,
-    policy_kind,
-    with_game,
-)
-from jax_es.gradient_run import GradientRun, build_for_evaluation, check_method
+from jax_es.experiment import check_vector_control, with_game
+from jax_es.gradient_run import GradientRun, build_for_evaluation
 from jax_es.loading import spaces
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
@@ -50,6 +43,7 @@ from jax_es.progress import StepProgress
 from jax_es.run_directory import (
     Method,
     RunDirectory,
+    check_method,
     check_name,
     find_run,
     path_to_resume,
@@ -57,6 +51,7 @@ from jax_es.run_directory import (
     warn_of_changed_versions,
 )
 from jax_es.teacher_settings import TeacherSettings, settings_of
+from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
 

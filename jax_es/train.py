@@ -32,17 +32,9 @@ from jax_es.devices import (
     configure_cpu_devices,
     use_compilation_cache,
 )
-from jax_es.experiment import (
-    POLICY_KINDS,
-    TrainConfig,
-    check_cores,
-    policy_kind,
-    with_game,
-    with_num_devices,
-)
+from jax_es.experiment import check_cores, with_game, with_num_devices
 from jax_es.fine_tuning import find_source
 from jax_es.generation import Parts, TrainState, build
-from jax_es.gradient_run import check_method
 from jax_es.methods import OPENAI_ES
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
@@ -50,6 +42,7 @@ from jax_es.progress import Progress
 from jax_es.run_directory import (
     EXPERIMENT_FILE,
     RunDirectory,
+    check_method,
     check_name,
     find_run_or_experiment,
     path_to_resume,
@@ -57,6 +50,7 @@ from jax_es.run_directory import (
     warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
+from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from jax_es.training import TrainingResult, begin, run_training
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.

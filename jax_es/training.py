@@ -28,7 +28,6 @@ from jax_es.generation import (
     score,
     used_statistics,
 )
-from jax_es.gradient_run import check_method
 from jax_es.methods import OPENAI_ES
 from jax_es.metrics import (
     GenerationRecord,
@@ -39,7 +38,7 @@ from jax_es.metrics import (
 )
 from jax_es.progress import Progress
 from jax_es.rollout import RolloutProgress
-from jax_es.run_directory import RunDirectory
+from jax_es.run_directory import RunDirectory, check_method
 
 
 class TrainingResult(NamedTuple):

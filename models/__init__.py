@@ -1,27 +1,59 @@
-"""Policies as Flax modules: what acts, whatever trains it."""
+"""Policies as Flax modules: what acts, whatever trains it.
 
-from models.cnn import CNN, CNNConfig, CNNPolicy
-from models.decision_transformer import (
-    DecisionTransformer,
-    DecisionTransformerConfig,
-    DecisionTransformerPolicy,
-)
-from models.history import HistoryActor
-from models.image_decision_transformer import (
-    ImageDecisionTransformer,
-    ImageDecisionTransformerConfig,
-    ImageDecisionTransformerPolicy,
-)
-from models.lstm import LSTM, LSTMConfig, LSTMPolicy
-from models.make import (
+Their settings are there at once; a network is imported when it is first used, so that
+reading settings does not start JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from models.config import (
     IMAGE_POLICIES,
-    AnyPolicy,
     AnyPolicyConfig,
-    make_policy,
+    CNNConfig,
+    DecisionTransformerConfig,
+    ImageDecisionTransformerConfig,
+    LSTMConfig,
+    MLPConfig,
+    PolicyConfig,
 )
-from models.mlp import MLP, MLPConfig, MLPPolicy
-from models.policy import ActionSpec, BoxActions, DiscreteActions, PolicyConfig
-from models.target_return import asking_for
+
+if TYPE_CHECKING:
+    from models.cnn import CNN, CNNPolicy
+    from models.decision_transformer import (
+        DecisionTransformer,
+        DecisionTransformerPolicy,
+    )
+    from models.history import HistoryActor
+    from models.image_decision_transformer import (
+        ImageDecisionTransformer,
+        ImageDecisionTransformerPolicy,
+    )
+    from models.lstm import LSTM, LSTMPolicy
+    from models.make import AnyPolicy, make_policy
+    from models.mlp import MLP, MLPPolicy
+    from models.policy import ActionSpec, BoxActions, DiscreteActions
+    from models.target_return import asking_for
+
+_HOME = {
+    "ActionSpec": "policy",
+    "AnyPolicy": "make",
+    "BoxActions": "policy",
+    "CNN": "cnn",
+    "CNNPolicy": "cnn",
+    "DecisionTransformer": "decision_transformer",
+    "DecisionTransformerPolicy": "decision_transformer",
+    "DiscreteActions": "policy",
+    "HistoryActor": "history",
+    "ImageDecisionTransformer": "image_decision_transformer",
+    "ImageDecisionTransformerPolicy": "image_decision_transformer",
+    "LSTM": "lstm",
+    "LSTMPolicy": "lstm",
+    "MLP": "mlp",
+    "MLPPolicy": "mlp",
+    "asking_for": "target_return",
+    "make_policy": "make",
+}
 
 __all__ = [
     "CNN",
@@ -50,3 +82,10 @@ __all__ = [
     "asking_for",
     "make_policy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a network on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'models' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"models.{_HOME[name]}"), name)

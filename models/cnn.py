@@ -20,12 +20,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.config import CNNConfig
 from models.feed_forward import FeedForwardPolicy
 from models.layers import (
     Conv,
@@ -35,52 +36,10 @@ from models.layers import (
     shift,
     symmetric_uniform,
 )
-from models.policy import (
-    ActionSpec,
-    PolicyConfig,
-    check_sizes,
-    require,
-)
+from models.policy import ActionSpec, check_sizes
 
 SMALLEST_IMAGE = 20
 """Rows and columns of which the two convolutions leave one."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CNNConfig(PolicyConfig):
-    """Salimans' convolutional network (``cnn``)."""
-
-    hidden_size: int = 256
-    """Width of the dense layer, in units."""
-    normalization: Literal["virtual-batch", "none"] = "virtual-batch"
-    """Normalise each layer by mean and variance that a fixed reference batch has under
-    the member's own weights (Salimans et al.), or not at all."""
-    reference_size: int = 128
-    """Observations in the reference batch, from random play before the first
-    generation (eight environments, one observation in 16 steps); read by normalization
-    virtual-batch only."""
-
-    def __post_init__(self):
-        """Checks the fields."""
-        super().__post_init__()
-        require(
-            self.hidden_size >= 1,
-            "hidden_size",
-            self.hidden_size,
-            "it must be at least 1; 256 is usual",
-        )
-        require(
-            self.normalization in ("virtual-batch", "none"),
-            "normalization",
-            self.normalization,
-            "choose virtual-batch or none",
-        )
-        require(
-            self.reference_size >= 2,
-            "reference_size",
-            self.reference_size,
-            "a variance takes at least 2 observations; 128 is usual",
-        )
 
 
 class VirtualBatchNorm(nn.Module):

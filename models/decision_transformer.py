@@ -14,9 +14,8 @@ tokens; the other letters are those of ``jax_es.types``.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.cloning import ClonablePolicy
+from models.config import DecisionTransformerConfig
 from models.context import (
     Cache,
     Window,
@@ -37,94 +37,12 @@ from models.layers import Embed, LayerNorm, dropped_out, fan_in_dense
 from models.policy import (
     ActionSpec,
     BoxActions,
-    PolicyConfig,
     check_sizes,
     from_environment,
-    require,
     select_action,
     to_environment,
 )
-from models.transformer import ACTIVATIONS, Block
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecisionTransformerConfig(PolicyConfig):
-    """A Decision Transformer (``decision-transformer``); defaults for Humanoid."""
-
-    attention: Literal["window", "cache"] = "window"
-    """How the past is read: "window" encodes the last steps anew at every step, as in
-    the paper; "cache" keeps their keys and values and encodes new tokens only."""
-    context_length: int = 20
-    """What the transformer sees, in environment steps (three tokens each)."""
-    width: int = 128
-    """Size of a token's embedding, in units."""
-    num_layers: int = 3
-    """Number of transformer blocks."""
-    num_heads: int = 1
-    """Attention heads per block; divides width."""
-    activation: Literal["relu", "gelu"] = "relu"
-    """Nonlinearity of the blocks' feed-forward part."""
-    target_return: float = 7000.0
-    """The episode return asked for, in the environment's reward unit."""
-    reward_scale: float = 0.001
-    """Factor from rewards and target_return to the return-to-go the network reads."""
-    max_timestep: int = 1000
-    """Length of the timestep table, in environment steps; later ones share a row."""
-    timestep_scale: float = 1.0
-    """Standard deviation of the timestep table's initial entries."""
-    head_scale: float = 1.0
-    """Factor on the head's initial weights; with 0 actions begin in the middle of
-    their bounds."""
-
-    def __post_init__(self):
-        """Checks the fields."""
-        super().__post_init__()
-        require(
-            self.attention in ("window", "cache"),
-            "attention",
-            self.attention,
-            'choose "window" or "cache"',
-        )
-        sizes = ("context_length", "width", "num_layers", "num_heads", "max_timestep")
-        for name in sizes:
-            value = getattr(self, name)
-            require(value >= 1, name, value, "it must be at least 1")
-        require(
-            self.width % self.num_heads == 0,
-            "num_heads",
-            self.num_heads,
-            f"it must divide width={self.width}",
-        )
-        require(
-            self.activation in ACTIVATIONS,
-            "activation",
-            self.activation,
-            'choose "relu" or "gelu"',
-        )
-        require(
-            0.0 <= self.head_scale < math.inf,
-            "head_scale",
-            self.head_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        require(
-            0.0 <= self.timestep_scale < math.inf,
-            "timestep_scale",
-            self.timestep_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        require(
-            math.isfinite(self.target_return),
-            "target_return",
-            self.target_return,
-            "it must be finite; ask for a high but reachable return",
-        )
-        require(
-            math.isfinite(self.reward_scale) and self.reward_scale > 0.0,
-            "reward_scale",
-            self.reward_scale,
-            "it must be positive, for example 0.001 for returns in the thousands",
-        )
+from models.transformer import Block
 
 
 class DecisionTransformer(nn.Module):

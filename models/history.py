@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from models.config import require
 from models.decision_transformer import DecisionTransformerPolicy
-from models.policy import BoxActions, require
+from models.policy import BoxActions
 
 
 @dataclasses.dataclass(frozen=True)

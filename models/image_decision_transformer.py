@@ -23,11 +23,10 @@ import jax.numpy as jnp
 
 from models.decision_transformer import (
     DecisionTransformer,
-    DecisionTransformerConfig,
     DecisionTransformerPolicy,
 )
 from models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
-from models.policy import DiscreteActions, require
+from models.policy import DiscreteActions
 from models.transformer import Block
 
 SMALLEST_IMAGE = 36
@@ -35,37 +34,6 @@ SMALLEST_IMAGE = 36
 
 _normal = nn.initializers.normal(0.02)
 """How minGPT, which the paper's network is made of, begins kernels and tables."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageDecisionTransformerConfig(DecisionTransformerConfig):
-    """A Decision Transformer on images (``image-decision-transformer``)."""
-
-    sample_actions: bool = True
-    """Draw actions from the logits' softmax instead of the largest one."""
-    context_length: int = 30
-    """What the transformer sees, in agent steps (three tokens each)."""
-    num_layers: int = 6
-    """Number of transformer blocks."""
-    num_heads: int = 8
-    """Attention heads per block; divides width."""
-    activation: str = "gelu"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Nonlinearity of the blocks' feed-forward part: gelu or relu."""
-    target_return: float = 8000.0
-    """The episode return asked for, in the game's points."""
-    max_timestep: int = 10_001
-    """Length of the timestep table, in agent steps; later ones share a row."""
-
-    def __post_init__(self):
-        """Checks the fields."""
-        super().__post_init__()
-        require(
-            self.context_length <= self.max_timestep,
-            "context_length",
-            self.context_length,
-            f"it must not exceed max_timestep={self.max_timestep}, the length of the "
-            "timestep table",
-        )
 
 
 class ImageEncoder(nn.Module):

@@ -10,28 +10,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.config import LSTMConfig
 from models.layers import Dense, fan_in_dense, symmetric_uniform
 from models.policy import (
     ActionSpec,
-    PolicyConfig,
     check_sizes,
-    require,
     select_action,
     to_environment,
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LSTMConfig(PolicyConfig):
-    """A recurrent network (``lstm``)."""
-
-    width: int = 128
-    """Size of the cell's state, in units."""
-
-    def __post_init__(self):
-        """Checks the fields."""
-        super().__post_init__()
-        require(self.width >= 1, "width", self.width, "it must be at least 1")
 
 
 class LSTMState(NamedTuple):

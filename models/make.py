@@ -2,17 +2,20 @@
 
 from typing import TypeAlias
 
-from models.cnn import CNNConfig, CNNPolicy
-from models.decision_transformer import (
+from models.cnn import CNNPolicy
+from models.config import (
+    IMAGE_POLICIES,
+    AnyPolicyConfig,
+    CNNConfig,
     DecisionTransformerConfig,
-    DecisionTransformerPolicy,
-)
-from models.image_decision_transformer import (
     ImageDecisionTransformerConfig,
-    ImageDecisionTransformerPolicy,
+    LSTMConfig,
+    MLPConfig,
 )
-from models.lstm import LSTMConfig, LSTMPolicy
-from models.mlp import MLPConfig, MLPPolicy
+from models.decision_transformer import DecisionTransformerPolicy
+from models.image_decision_transformer import ImageDecisionTransformerPolicy
+from models.lstm import LSTMPolicy
+from models.mlp import MLPPolicy
 from models.policy import ActionSpec
 
 AnyPolicy: TypeAlias = (
@@ -22,16 +25,6 @@ AnyPolicy: TypeAlias = (
     | CNNPolicy
     | ImageDecisionTransformerPolicy
 )
-AnyPolicyConfig: TypeAlias = (
-    MLPConfig
-    | LSTMConfig
-    | DecisionTransformerConfig
-    | CNNConfig
-    | ImageDecisionTransformerConfig
-)
-
-IMAGE_POLICIES = (CNNConfig, ImageDecisionTransformerConfig)
-"""The configs of policies that observe images; all others observe vectors."""
 
 
 def make_policy(

@@ -3,58 +3,18 @@
 import dataclasses
 import functools
 import itertools
-import math
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.config import MLPConfig
 from models.feed_forward import FeedForwardPolicy
 from models.layers import fan_in_dense
-from models.policy import (
-    ActionSpec,
-    PolicyConfig,
-    check_sizes,
-    require,
-)
+from models.policy import ActionSpec, check_sizes
 
 ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MLPConfig(PolicyConfig):
-    """A feed-forward network (``mlp``)."""
-
-    hidden_sizes: tuple[int, ...] = (256, 256)
-    """Width of each hidden layer, in units; empty for a linear policy."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Nonlinearity of the hidden layers."""
-    head_scale: float = 1.0
-    """Factor on the head's initial weights; with 0 actions begin in the middle of
-    their bounds."""
-
-    def __post_init__(self):
-        """Checks the fields."""
-        super().__post_init__()
-        require(
-            all(size >= 1 for size in self.hidden_sizes),
-            "hidden_sizes",
-            self.hidden_sizes,
-            "every width must be at least 1, for example 256 256",
-        )
-        require(
-            0.0 <= self.head_scale < math.inf,
-            "head_scale",
-            self.head_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        require(
-            self.activation in ACTIVATIONS,
-            "activation",
-            self.activation,
-            'choose "tanh" or "relu"',
-        )
 
 
 class MLP(nn.Module):

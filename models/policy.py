@@ -8,10 +8,12 @@ them into an action, in two steps: ``select_action`` gives the *network's* actio
 
 import dataclasses
 import math
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+
+from models.config import PolicyConfig, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,31 +72,6 @@ class DiscreteActions:
 
 ActionSpec: TypeAlias = BoxActions | DiscreteActions
 """What a policy must know of an action space, whatever library defined it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PolicyConfig:
-    """How a network's outputs become actions; the base of every policy's config."""
-
-    action_scale: Literal["bounds", "none"] = "bounds"
-    """Real actions: tanh mapped onto the space's bounds, or passed on in [-1, 1]."""
-    sample_actions: bool = False
-    """Discrete actions: draw from the logits' softmax instead of the largest one."""
-
-    def __post_init__(self):
-        """Checks the fields; subclasses extend it."""
-        require(
-            self.action_scale in ("bounds", "none"),
-            "action_scale",
-            self.action_scale,
-            'choose "bounds" or "none"',
-        )
-
-
-def require(condition: bool, name: str, value: object, remedy: str) -> None:
-    """Raises the ``ValueError`` of a config field unless ``condition`` holds."""
-    if not condition:
-        raise ValueError(f"policy.{name}={value!r} is not possible: {remedy}")
 
 
 def check_sizes(

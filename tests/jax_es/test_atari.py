@@ -12,12 +12,13 @@ from jax_es import generation, load_policy, train_run
 from jax_es.config import ConfigError, EnvConfig, RolloutConfig
 from jax_es.devices import Devices
 from jax_es.evaluate import main as evaluate
-from jax_es.experiment import TrainConfig, differences, make_policy, with_game
+from jax_es.experiment import TrainConfig, make_policy, with_game
 from jax_es.generation import build, initial_state, population_tasks
 from jax_es.loading import load_mean
 from jax_es.normalization import initial_statistics, mean_and_std, observe, scaled
 from jax_es.presets import preset
 from jax_es.train import main as train
+from jax_es.train_config import differences
 from models import CNNConfig, ImageDecisionTransformerConfig, MLPConfig
 
 SMALL = ImageDecisionTransformerConfig(

@@ -22,9 +22,10 @@ from jax_es.benchmark_rows import (
     work_of,
 )
 from jax_es.config import ConfigError, EnvConfig
-from jax_es.experiment import from_dict, make_env, to_dict
+from jax_es.experiment import make_env
 from jax_es.presets import preset
 from jax_es.rollout import RolloutProgress
+from jax_es.train_config import from_dict, to_dict
 
 TINY = Work(num_slots=8, num_pairs=2, update_pairs=6, seconds=0.01, num_groups=None)
 

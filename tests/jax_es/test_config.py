@@ -20,17 +20,15 @@ from jax_es.experiment import (
     POLICY_KINDS,
     TrainConfig,
     action_spec,
-    differences,
-    from_dict,
     make_env,
     make_noise,
     make_policy,
     slot_groups,
-    to_dict,
     with_num_devices,
 )
 from jax_es.noise import FullNoise, LowRankNoise
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.train_config import differences, from_dict, to_dict
 from models import (
     IMAGE_POLICIES,
     BoxActions,

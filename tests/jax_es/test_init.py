@@ -17,7 +17,7 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
-from jax_es.experiment import TrainConfig, differences
+from jax_es.experiment import TrainConfig
 from jax_es.fine_tuning import find_source, first_state
 from jax_es.generation import build, initial_state, run_generation
 from jax_es.gradient_run import GradientRun, build_for_evaluation
@@ -28,6 +28,7 @@ from jax_es.normalization import observe
 from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.run_directory import RunDirectory, find_run
 from jax_es.seeds import train_seeds
+from jax_es.train_config import differences
 from jax_es.training import train_run
 from models import (
     CNNConfig,

@@ -17,10 +17,11 @@ import pytest
 
 from jax_es import command_line, train
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.experiment import POLICY_KINDS, TrainConfig, from_dict, to_dict
+from jax_es.experiment import POLICY_KINDS, TrainConfig
 from jax_es.metrics import read_metrics
 from jax_es.presets import PRESETS, preset
 from jax_es.run_directory import RunDirectory, find_run, git_commit, machine
+from jax_es.train_config import from_dict, to_dict
 from jax_es.training import train_run
 
 TINY = [

@@ -1,0 +1,178 @@
+"""A run's whole configuration: built, as plain values, and compared.
+
+It imports nothing heavy, so that ``--help`` shows it without starting JAX.
+"""
+
+import dataclasses
+import os
+import typing
+from typing import Any, TypeAlias
+
+import models
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+    require,
+)
+
+PolicyConfig: TypeAlias = models.AnyPolicyConfig
+"""What ``--policy`` chooses, for programs that do not train a whole ``TrainConfig``."""
+
+POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
+    "decision-transformer": models.DecisionTransformerConfig,
+    "mlp": models.MLPConfig,
+    "lstm": models.LSTMConfig,
+    "cnn": models.CNNConfig,
+    "image-decision-transformer": models.ImageDecisionTransformerConfig,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Everything that determines a run's numbers."""
+
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    """The environment."""
+    policy: models.AnyPolicyConfig = dataclasses.field(
+        default_factory=models.DecisionTransformerConfig
+    )
+    """The network and how its outputs become actions."""
+    es: ESConfig = dataclasses.field(default_factory=ESConfig)
+    """The algorithm."""
+    rollout: RolloutConfig = dataclasses.field(default_factory=RolloutConfig)
+    """How episodes are run."""
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    """Evaluation of the mean policy."""
+    num_generations: int = 200
+    """Generations to train for, counted from the start of the run."""
+    max_env_steps: int | None = None
+    """Environment steps after which no further generation begins, evaluation included;
+    no limit if not given."""
+    seed: int = 0
+    """Seeds the weights, the noise and the environments."""
+    checkpoint_every: int = 1
+    """Generations between checkpoints; a stop signal always writes one."""
+    init: str | None = None
+    """A run whose θ this one begins with, or a folder of runs seed-0, seed-1, …, of
+    which the one with this run's seed; drawn by the seed if not given."""
+    init_checkpoint: str = "best"
+    """The checkpoint of init's run: best, last or a number; read with init only."""
+
+    def __post_init__(self) -> None:
+        """Checks the fields that belong to no component."""
+        require(
+            self.num_generations >= 1,
+            f"num_generations must be at least 1, got {self.num_generations}.",
+        )
+        require(
+            self.max_env_steps is None or self.max_env_steps >= 1,
+            f"max_env_steps must be at least 1, got {self.max_env_steps}; leave it out "
+            "for no limit.",
+        )
+        require(
+            0 <= self.seed < 2**31,
+            f"seed must be in [0, 2^31), got {self.seed}.",
+        )
+        require(
+            self.checkpoint_every >= 1,
+            f"checkpoint_every must be at least 1, got {self.checkpoint_every}.",
+        )
+        require(
+            self.init_checkpoint in ("best", "last")
+            or self.init_checkpoint.isdecimal(),
+            "init_checkpoint must be best, last or a number, got "
+            f"{self.init_checkpoint!r}.",
+        )
+        require(
+            self.init is not None or self.init_checkpoint == "best",
+            f"init_checkpoint {self.init_checkpoint} has no meaning without a run to "
+            "begin with; add --init RUN.",
+        )
+        if self.init is not None:
+            # However it was typed: a resume compares it.
+            object.__setattr__(self, "init", os.path.normpath(self.init))
+
+
+def policy_kind(config: models.AnyPolicyConfig) -> str:
+    """Returns the name by which a policy is chosen on the command line."""
+    return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
+
+
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    """Returns a configuration as plain JSON values; :func:`from_dict` reads it."""
+    values = dataclasses.asdict(config)
+    values["policy"] = {"kind": policy_kind(config.policy), **values["policy"]}
+    return values
+
+
+def from_dict(values: dict[str, Any]) -> TrainConfig:
+    """Builds a configuration from :func:`to_dict`'s values.
+
+    Raises:
+        ConfigError: for unknown fields or kinds, as another version may have written.
+    """
+    values = dict(values)
+    policy = dict(values.pop("policy", {}))
+    kind = policy.pop("kind", None)
+    if kind not in POLICY_KINDS:
+        raise ConfigError(
+            f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
+        )
+    return typing.cast(
+        TrainConfig,
+        _build(TrainConfig, {**values, "policy": _build(POLICY_KINDS[kind], policy)}),
+    )
+
+
+def _build(cls: type, values: dict[str, Any]) -> Any:
+    """Builds a dataclass from plain values, nested dataclasses and tuples included."""
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError(
+            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
+            "written by another version of jax-es."
+        )
+    arguments = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = _build(hints[name], value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return cls(**arguments)
+
+
+def differences(
+    stored: TrainConfig, given: TrainConfig
+) -> dict[str, tuple[object, object]]:
+    """Returns the fields in which two configurations differ, by dotted name."""
+    return differing(flat(stored), flat(given))
+
+
+def differing(
+    first: dict[str, object], second: dict[str, object]
+) -> dict[str, tuple[object, object]]:
+    """Returns the names whose values differ, with both; None where there is none."""
+    names = list(dict.fromkeys([*first, *second]))
+    pairs = {name: (first.get(name), second.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def flat(config: TrainConfig) -> dict[str, object]:
+    """Returns a configuration's values by dotted name, as ``"es.sigma"``."""
+    return flatten(to_dict(config))
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    """Returns the values of nested dictionaries by dotted name."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
