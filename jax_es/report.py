@@ -163,6 +163,7 @@ def report(
             for kind in sorted(lines)
         ]
         numbers = [next(rows) for _ in groups]
+        variants = [*map(_variant, groups, numbers)]
         tasks.append(
             {
                 "name": task,
@@ -170,7 +171,8 @@ def report(
                 "rows": [row[1:] for row in numbers],
                 "pictures": _pictures(task, lines, evolved.get(task, {})),
                 "differences": _differences(groups),
-                "variants": [*map(_variant, groups, numbers)],
+                "variants": variants,
+                "best": max(variants, key=lambda variant: float(variant["number"])),
             }
         )
     together = time = ""

@@ -316,11 +316,14 @@ def test_only_what_the_user_changed_is_listed_as_changed(tmp_path):
 
 def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
     paths = [
-        make_run(tmp_path / f"{task}-{number}", policy, [0.0, 1.0], env=EnvConfig(task))
+        make_run(tmp_path / f"{task}-{last}", policy, [0.0, last], env=EnvConfig(task))
         for task in ("Hopper-v5", "Ant-v5")
-        for number, policy in enumerate((MLPConfig(), LSTMConfig()))
+        for last, policy in ((2.0, MLPConfig()), (3.0, LSTMConfig()))
     ]
     page = report.report(tuple(paths))
+    # The page begins with a number a task, of the variant that returned most.
+    numbers = re.findall(r"<b>(.*?)</b>.*?\n(.*?)</a>", page)
+    assert numbers == [("3", "lstm on Hopper-v5"), ("3", "lstm on Ant-v5")]
     sections = re.findall(r"<section.*?</section>", page, flags=re.DOTALL)
     assert [re.findall("<h2>(.*?)</h2>", section) for section in sections] == [
         ["Hopper-v5"],
