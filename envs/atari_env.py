@@ -82,8 +82,8 @@ class AtariOptions:
 
     @property
     def later_limit(self) -> int:
-        """A limit in emulator frames that :attr:`limit` comes before."""
-        return FRAME_SKIP * self.limit + 1000
+        """A limit in emulator frames, an int32, that :attr:`limit` comes before."""
+        return min(FRAME_SKIP * self.limit + 1000, 2**31 - 1)
 
 
 class AtariVectorEnv(EpisodeVectorEnv):

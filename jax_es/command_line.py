@@ -1,6 +1,7 @@
 """What the programs share on the command line: errors, names, stop signals."""
 
 import contextlib
+import dataclasses
 import io
 import re
 import signal
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from jax_es.config import require
+from jax_es.config import check_integers, require
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -102,7 +103,9 @@ def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(arguments, args=argv, **options)
+            parsed = tyro.cli(arguments, args=argv, **options)
+        check_integers(dict(_leaves(dataclasses.asdict(parsed))))  # type: ignore
+        return parsed
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -111,6 +114,15 @@ def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
         text = text.partition("For full helptext")[0].partition("Full helptext")[0]
         text = " ".join(re.sub(r"Error parsing \w[\w.]*:", "", text).split())
         raise InputError(f"{text} (--help lists all options)") from None
+
+
+def _leaves(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields single options by name."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _leaves(value)
+        else:
+            yield name, value
 
 
 def take_option(arguments: list[str], option: str) -> str | None:

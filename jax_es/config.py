@@ -7,6 +7,7 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
@@ -25,6 +26,31 @@ def require(condition: bool, message: str) -> None:
     """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+MAX_THREADS = 4096
+"""More than any machine has cores, and fewer than a process may have threads."""
+
+LARGE = ("max_env_steps", "steps", "buffer_size")
+"""Fields that count environment steps, of which there may be more than 2^31."""
+
+
+def check_integers(values: Mapping[str, object]) -> None:
+    """Checks that integers fit into the arrays and files that they end up in.
+
+    Args:
+        values: by the names of fields; others than integers are passed over.
+
+    Raises:
+        ConfigError: for the first that does not.
+    """
+    for name, value in values.items():
+        bits = 63 if name.rpartition(".")[2] in LARGE else 31
+        for number in value if isinstance(value, tuple) else (value,):
+            require(
+                not isinstance(number, int) or abs(number) < 2**bits,
+                f"{name} must be below 2^{bits}, got {number}.",
+            )
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:
@@ -338,6 +364,11 @@ class RolloutConfig:
                 f"rollout.{name} must be at least 1, got {value}; "
                 "leave it out to use the whole machine.",
             )
+        require(
+            (self.num_threads or 1) <= MAX_THREADS,
+            f"rollout.num_threads must be at most {MAX_THREADS}, got "
+            f"{self.num_threads}; leave it out to use all cores.",
+        )
         require(
             0 < self.statistics_fraction <= 1,
             "rollout.statistics_fraction must be in (0, 1], got "

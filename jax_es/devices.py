@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_es.config import ConfigError
+from jax_es.memory import memory_limit
 from jax_es.noise import Noise
 from jax_es.types import PyTree
 
@@ -98,6 +99,13 @@ class Devices:
     def platform(self) -> str:
         """What kind of devices they are, ``"cpu"`` or ``"gpu"``."""
         return self.devices[0].platform
+
+    @property
+    def memory(self) -> int:
+        """Bytes that arrays on all devices may take together."""
+        # A CPU device has no memory of its own, and says nothing about it.
+        stats = [device.memory_stats() or {} for device in self.devices]
+        return sum(each.get("bytes_limit", 0) for each in stats) or memory_limit()
 
     def map(
         self,

@@ -20,6 +20,7 @@ from jax_es.es.openai_es import Population
 from jax_es.experiment import asking_for
 from jax_es.generation import Parts, build, evaluation_tasks
 from jax_es.loading import TrainedMean, check_fits, load_mean
+from jax_es.memory import TASK_BYTES, check_memory
 from jax_es.methods import FREE_SETTINGS
 from jax_es.random_play import play_at_random
 from jax_es.robustness import round_weights
@@ -136,6 +137,10 @@ def prepare(
         ConfigError: if environments differ, or a policy has no target return.
         CheckpointError: if a checkpoint is missing, damaged or of another network.
     """
+    num_results = len(runs) * len(conditions)
+    check_memory(
+        {f"--episodes {num_episodes}": TASK_BYTES * num_episodes * num_results}
+    )
     loaded = {run.path: load_mean(run.path, checkpoint) for run in runs}
     _check_comparable(loaded)
     is_noisy = any(condition.weight_noise is not None for condition in conditions)

@@ -7,12 +7,12 @@ leads to the same next one, so a run that is cut off anywhere can repeat a gener
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jax_es.config import ESConfig, require
+from jax_es.config import ConfigError, ESConfig, require
 from jax_es.devices import Devices, spread_weighted_sum
 from jax_es.es.openai_es import ESInfo, ESState, OpenAIES, openai_es
 from jax_es.experiment import (
@@ -23,6 +23,7 @@ from jax_es.experiment import (
     make_policy,
     slot_groups,
 )
+from jax_es.memory import ENV_BYTES, TASK_BYTES, check_memory, largest, num_bytes
 from jax_es.normalization import ObservationStatistics, initial_statistics, merge
 from jax_es.random_play import reference_batch
 from jax_es.rollout import Rollout, RolloutProgress, RolloutResult
@@ -97,6 +98,8 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
         + config.evaluation.num_episodes
     )
     groups = slot_groups(config.rollout, num_tasks, devices)
+    needs = _memory_of_episodes(config, sum(groups))
+    check_memory(needs)
     envs = tuple(
         make_env(config.env, size, config.rollout.num_threads) for size in groups
     )
@@ -124,7 +127,53 @@ def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Pa
         noise,
         spread_weighted_sum(noise, devices, on_call, config.es.num_pairs),
     )
-    return Parts(config, devices, envs, policy, rollout, es)
+    parts = Parts(config, devices, envs, policy, rollout, es)
+    try:
+        _check_weights_fit(parts, needs)
+    except ConfigError:
+        parts.close()
+        raise
+    return parts
+
+
+def _memory_of_episodes(config: TrainConfig, num_slots: int) -> dict[str, int]:
+    """Estimates what the host needs for a generation, by argument; in bytes."""
+    es, num_episodes = config.es, config.evaluation.num_episodes
+    members = f"es.num_pairs {es.num_pairs}"
+    if es.most_pairs > es.num_pairs:
+        members = f"es.interactions_per_generation {es.interactions_per_generation}"
+    if es.episodes_per_member > 1:
+        members += f" with es.episodes_per_member {es.episodes_per_member}"
+    return {
+        members: TASK_BYTES * 2 * es.most_pairs * es.episodes_per_member,
+        f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
+        f"rollout.num_slots {config.rollout.num_slots}": ENV_BYTES * num_slots,
+    }
+
+
+def _check_weights_fit(parts: Parts, needs: dict[str, int]) -> None:
+    """Refuses policies, or slots of them, that do not fit beside other ``needs``.
+
+    Raises:
+        ConfigError: naming what would have to be smaller.
+    """
+    config, policy, devices = parts.config, parts.policy, parts.devices
+    key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
+    state = jax.eval_shape(lambda key: parts.es.init(key, policy.init(key)), key)
+    carry, reference = jax.eval_shape(policy.initial_carry), _reference_shape(parts)
+    # Of the state there are two copies while it is updated, on every device.
+    shared = 2 * devices.count * (num_bytes(state) + 4 * num_bytes(reference))
+    sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
+    needs = needs | {largest(sizes): shared + num_bytes(carry)}
+    check_memory(needs, devices.memory)
+    slot = parts.rollout.slot_bytes(jax.eval_shape(parts.es.ask, state), reference)
+    many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
+    check_memory(
+        needs
+        | {f"es.rank {config.es.rank}": slot * (config.es.perturbation == "low-rank")}
+        | {many: slot * parts.num_slots},
+        devices.memory,
+    )
 
 
 def initial_state(parts: Parts, is_template: bool = False) -> TrainState:
@@ -162,14 +211,23 @@ def _reference(parts: Parts, is_template: bool) -> PyTree:
     if not needs_reference(policy):
         return ()
     if is_template:
-        space = parts.env.single_observation_space
-        return np.zeros((policy.reference_size, *space.shape), space.dtype)
+        shape = _reference_shape(parts)
+        return np.zeros(shape.shape, shape.dtype)
     # Environments of their own: what is gathered must not depend on the slots.
     env = make_env(config.env, 8, config.rollout.num_threads)
     try:
         return reference_batch(env, policy.reference_size, config.seed)
     finally:
         env.close()
+
+
+def _reference_shape(parts: Parts) -> Any:
+    """Returns shape and type of the reference batch, if the policy needs one."""
+    policy, space = parts.policy, parts.env.single_observation_space
+    if not needs_reference(policy):
+        return ()
+    shape = (policy.reference_size, *space.shape)
+    return jax.ShapeDtypeStruct(shape, space.dtype)
 
 
 def place(parts: Parts, state: TrainState) -> TrainState:

@@ -40,6 +40,7 @@ from jax_es.gradient_run import (
     build_for_evaluation,
     restore_latest,
 )
+from jax_es.memory import check_memory
 from jax_es.methods import CLONING, Method
 from jax_es.normalization import ObservationStatistics
 from jax_es.progress import Progress
@@ -126,6 +127,12 @@ def prepare(
             "decision-transformer."
         )
     episodes = read_episodes(dataset, config)
+    # Cut out, on the way to the devices, and there with their gradients.
+    window = 4 * policy.window_length * (episodes.observations[:1].nbytes + 64)
+    check_memory(
+        {f"--batch-size {cloning.batch_size}": window * cloning.batch_size},
+        parts.devices.memory,
+    )
     asked = _target_returns(config, episodes, target_returns)
     _warn_of_odd_settings(config, cloning, episodes)
     steps = recording(episodes)

@@ -22,7 +22,7 @@ that the devices run.
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -144,6 +144,17 @@ class Rollout:
             self._observation(),
         )
         self._is_compiled = False
+
+    def slot_bytes(self, population: PyTree, reference: PyTree) -> int:
+        """Returns what a slot takes on its device, of shapes alone.
+
+        Args:
+            population: shapes of one whose members the slots shall hold.
+            reference: shape of the reference batch; ``()`` for none.
+        """
+        shape = self._observation().shape
+        bare: Any = jax.ShapeDtypeStruct(shape, np.float32)
+        return self._programs.slot_bytes(Shared(population, bare, bare, reference))
 
     def run(
         self,

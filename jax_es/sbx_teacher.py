@@ -10,6 +10,7 @@ that continues from what was saved between two makes the numbers of one never st
 """
 
 import importlib.metadata
+import itertools
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ from jax_es.experiment import (
     make_learning_env,
     policy_kind,
 )
+from jax_es.memory import check_memory
 from jax_es.streams import stream
 from jax_es.teacher_settings import TeacherSettings
 from jax_es.types import PyTree
@@ -68,13 +70,13 @@ class Teacher:
             num_steps: of the whole training; the buffer need not hold more.
 
         Raises:
-            ConfigError: if the replay buffer does not fit into memory.
+            ConfigError: if critics or replay buffer do not fit into memory.
         """
         self._config, self._env = config, make_learning_env(config)
         self._is_mlp = policy_kind(config.policy) == "mlp"
         # An update's last block of steps may go beyond the end.
         self._capacity = min(settings.buffer_size, num_steps + settings.train_freq)
-        _check_memory(self._capacity, self._env)
+        _check_fits(settings, self._capacity, self._env)
         self._model = self._make_model(settings)
         self._model.set_logger(_no_logger())
 
@@ -243,19 +245,22 @@ def _no_logger() -> Logger:
     return Logger(None, [])
 
 
-def _check_memory(capacity: int, env: Any) -> None:
-    """Refuses a replay buffer that would fill up memory, in a few hours' time."""
+def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
+    """Refuses what would fill up memory, the replay buffer in a few hours' time."""
     (observation_size,), (action_size,) = (
         env.observation_space.shape,
         env.action_space.shape,
     )
-    needed = 4 * capacity * (2 * observation_size + action_size + 3)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    require(
-        needed < memory,
-        f"--buffer-size: {capacity} transitions with observations of "
-        f"{observation_size} numbers take {needed / 2**30:.1f} GiB, and there are "
-        f"{memory / 2**30:.1f}; use at most {capacity * memory // needed}.",
+    sizes = (observation_size + action_size, *settings.critic_hidden_sizes, 1)
+    num_weights = sum(a * b for a, b in itertools.pairwise(sizes))
+    transition = 4 * (2 * observation_size + action_size + 3)
+    critics = " ".join(map(str, settings.critic_hidden_sizes))
+    check_memory(
+        {
+            # Two critics, their targets and Adam's two moments.
+            f"--critic-hidden-sizes {critics}": 4 * 8 * num_weights,
+            f"--buffer-size {settings.buffer_size}": transition * capacity,
+        }
     )
 
 

@@ -21,6 +21,7 @@ from jax.typing import ArrayLike
 
 from jax_es.devices import Devices
 from jax_es.es.openai_es import Population
+from jax_es.memory import num_bytes
 from jax_es.noise import Noise, member_key
 from jax_es.normalization import normalized
 from jax_es.task_queue import IDLE
@@ -134,6 +135,11 @@ class SlotPrograms:
             )
             for width in self.widths
         }
+
+    def slot_bytes(self, shared: PyTree) -> int:
+        """Returns what a slot and its carry take; ``shared`` may be of shapes."""
+        one_slot = functools.partial(self._empty_on_device, 1)
+        return num_bytes(jax.eval_shape(one_slot, shared, jnp.zeros(())))
 
     def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
         """Allocates ``width`` slots and their flat carries on every device."""

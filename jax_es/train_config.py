@@ -15,6 +15,7 @@ from jax_es.config import (
     ESConfig,
     EvaluationConfig,
     RolloutConfig,
+    check_integers,
     require,
 )
 
@@ -62,7 +63,8 @@ class TrainConfig:
     """The checkpoint of init's run: best, last or a number; read with init only."""
 
     def __post_init__(self) -> None:
-        """Checks the fields that belong to no component."""
+        """Checks the fields that belong to no component, and the integers of all."""
+        check_integers(flat(self))
         require(
             self.num_generations >= 1,
             f"num_generations must be at least 1, got {self.num_generations}.",

@@ -117,6 +117,13 @@ class DecisionTransformerConfig(PolicyConfig):
         for name in sizes:
             value = getattr(self, name)
             require(value >= 1, name, value, "it must be at least 1")
+        # Layers are unrolled: a thousand would already compile for minutes.
+        require(
+            self.num_layers <= 1000,
+            "num_layers",
+            self.num_layers,
+            "it must be at most 1000",
+        )
         require(
             self.width % self.num_heads == 0,
             "num_heads",

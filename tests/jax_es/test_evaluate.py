@@ -225,6 +225,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, folder):
         ([str(run), "--checkpoint", "bets"], ["'last', 'best' or a step", "'bets'"]),
         ([str(run), "--checkpoint", "77"], ["no checkpoint '77'", "steps 3, 2, 1"]),
         ([str(run), "--episodes", "0"], ["--episodes must be at least 1", "got 0"]),
+        ([str(run), "--episodes", f"{10**14}"], ["episodes must be below 2^31"]),
+        ([str(run), "--episodes", f"{10**9}"], ["--episodes 1000000000 would take"]),
         ([str(run), "--seed", "-1"], ["--seed must be at least 0", "got -1"]),
         ([str(run), "--video", "x.avi"], ["--video must end in .mp4 or .gif", "x.avi"]),
         ([str(run), "--vide", "x.gif"], ["--vide"]),

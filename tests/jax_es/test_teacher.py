@@ -363,7 +363,7 @@ def refused(arguments, capsys):
         (["--resume", "--name", "gone"], ["runs/gone is not a run"]),
         (
             ["hopper", "--steps", "1000000000", "--buffer-size", "1000000000"],
-            ["--buffer-size: 1000000000 transitions", "GiB", "use at most"],
+            ["--buffer-size 1000000000 would take about", "GiB", "choose a smaller"],
         ),
     ],
     ids=" ".join,
