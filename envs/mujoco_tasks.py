@@ -348,7 +348,7 @@ class InvertedPendulum(MujocoTask):
 
     def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns 1 while up."""
-        return self.survival(unhealthy)
+        return np.asarray(self.survival(unhealthy))
 
     def unhealthy(self) -> np.ndarray:
         """Unless the state is finite and |angle| <= 0.2."""

@@ -135,9 +135,10 @@ def openai_es(
     optimizer = make_optimizer(config)
     sigma = schedule(config, config.sigma, config.sigma_end)
     if weighted_sum is None:
-        pairs = jnp.arange(config.num_pairs)
         weighted_sum = jax.jit(
-            lambda key, weights, mean: noise.weighted_sum(key, pairs, weights, mean)
+            lambda key, weights, mean: noise.weighted_sum(
+                key, jnp.arange(weights.shape[0]), weights, mean
+            )
         )
 
     def init(key: jax.Array, mean: PyTree) -> ESState:
@@ -148,8 +149,8 @@ def openai_es(
         return Population(state.mean, generation_key, sigma_of(state), config.num_pairs)
 
     def sigma_of(state: ESState) -> jax.Array:
-        value = sigma if isinstance(sigma, float) else sigma(state.generation)
-        return jnp.float32(value)
+        value = sigma(state.generation) if sigma else config.sigma
+        return jnp.asarray(value, jnp.float32)
 
     def tell(state: ESState, fitness: ArrayLike) -> tuple[ESState, ESInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
@@ -165,12 +166,11 @@ def openai_es(
                 f"got {tuple(fitness.shape)}; column 0 is θ+σε, column 1 is θ−σε."
             )
         total = weighted_sum(ask(state).key, shape(fitness), state.mean)
-        # σ is constant unless scheduled, and N unless it follows the episodes: the
-        # division is then done once, in double precision.
-        if isinstance(sigma, float):
-            factor = jnp.float32(1.0 / (2 * num_pairs * sigma))
-        else:
+        # Without a schedule the division is done in double precision.
+        if sigma:
             factor = 1.0 / (2 * num_pairs * sigma_of(state))
+        else:
+            factor = jnp.float32(1.0 / (2 * num_pairs * config.sigma))
         return ascend(state, total, fitness, factor)
 
     @jax.jit

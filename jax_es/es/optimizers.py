@@ -33,7 +33,7 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
     rate = schedule(config, config.learning_rate, config.learning_rate_end)
     return optax.chain(
         directions[config.optimizer],
-        optax.scale(rate) if isinstance(rate, float) else optax.scale_by_schedule(rate),
+        optax.scale_by_schedule(rate) if rate else optax.scale(config.learning_rate),
         optax.scale(1.0 - config.weight_decay),
         optax.add_decayed_weights(-config.weight_decay),
     )
@@ -70,29 +70,30 @@ def clipup(momentum: float, max_speed: float) -> optax.GradientTransformation:
         [0.0, 2.0]
     """
 
-    def update(gradient: PyTree, state: ClipUpState, params: PyTree = None):
-        norm = optax.tree.norm(gradient)
+    def init(params: PyTree) -> ClipUpState:
+        return ClipUpState(jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None):
+        norm = optax.tree.norm(updates)
         # No direction: no push, instead of 0/0.
         push = jnp.where(norm > 0, 1.0 / jnp.where(norm > 0, norm, 1.0), 0.0)
         velocity = jax.tree.map(
-            lambda v, g: momentum * v + push * g, state.velocity, gradient
+            lambda v, g: momentum * v + push * g, state.velocity, updates
         )
         speed = optax.tree.norm(velocity)
         brake = jnp.minimum(1.0, max_speed / jnp.maximum(speed, max_speed))
         velocity = jax.tree.map(lambda v: brake * v, velocity)
         return velocity, ClipUpState(velocity)
 
-    return optax.GradientTransformation(
-        lambda mean: ClipUpState(jax.tree.map(jnp.zeros_like, mean)), update
-    )
+    return optax.GradientTransformation(init, update)
 
 
 def schedule(
     config: ESConfig, begin: float, end: float | None
-) -> float | optax.Schedule:
-    """Returns ``begin``, or where ``end`` is given what leads there by generations."""
+) -> optax.Schedule | None:
+    """Returns what leads from ``begin`` to ``end`` by generations; ``None`` without."""
     if end is None:
-        return begin
+        return None
     generations = config.schedule_generations
     match config.schedule:
         case "linear":

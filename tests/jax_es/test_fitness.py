@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.fitness import SHAPINGS, ranks, replace_nonfinite
+from jax_es.fitness import (
+    SHAPINGS,
+    centered_rank,
+    pair_rank,
+    ranks,
+    replace_nonfinite,
+    shape_elites,
+    standardize,
+)
 
 NAN, INF = float("nan"), float("inf")
 FAILURES = [NAN, INF, -INF]
@@ -264,3 +272,35 @@ def test_shaping_keeps_float32_under_jit(shaping):
     shaped = jax.jit(SHAPINGS[shaping])(returns)
     assert (shaped.shape, shaped.dtype) == ((6,), jnp.float32)
     np.testing.assert_allclose(shaped, SHAPINGS[shaping](returns), rtol=1e-6)
+
+
+def test_elites_alone_are_weighed_by_hand():
+    """Two of four pairs: the ones with 9 and with 8, shaped among themselves."""
+    returns = jnp.array([[1.0, 2.0], [9.0, 3.0], [0.0, 8.0], [5.0, 5.0]])
+    weights = shape_elites(lambda r: r[:, 0] - r[:, 1], returns, 0.5)
+    # 6 and −8, times 4/2 since Σ wᵢ εᵢ is divided by all four pairs.
+    np.testing.assert_array_equal(weights, [0.0, 12.0, -16.0, 0.0])
+
+
+def test_elites_equal_ars_on_random_returns():
+    """Mania et al. 2018: Σ over the b best of (r⁺ − r⁻) δ / (b · their std)."""
+    rng = np.random.default_rng(0)
+    returns, deltas = rng.normal(size=(20, 2)), rng.normal(size=(20, 3))
+    best = np.argsort(-returns.max(axis=1))[:6]
+    kept = returns[best]
+    expected = (kept[:, 0] - kept[:, 1]) @ deltas[best] / (6 * kept.std())
+    weights = shape_elites(standardize, jnp.asarray(returns), 0.3)
+    np.testing.assert_allclose(weights @ deltas / 20, expected, rtol=1e-4)
+
+
+def test_members_that_failed_are_no_elites():
+    returns = jnp.array([[jnp.nan, 5.0], [jnp.nan, jnp.inf], [4.0, 3.0], [2.0, 1.0]])
+    weights = shape_elites(pair_rank, returns, 0.5)
+    np.testing.assert_array_equal(np.flatnonzero(weights), [0, 2])
+
+
+def test_all_pairs_are_elites_by_default():
+    returns = jnp.asarray(np.random.default_rng(1).normal(size=(9, 2)))
+    np.testing.assert_array_equal(
+        shape_elites(centered_rank, returns, 1.0), centered_rank(returns)
+    )

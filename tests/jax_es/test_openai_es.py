@@ -305,6 +305,21 @@ def test_the_update_is_the_same_on_many_devices():
     assert np.abs(flat(one) - flat(MEAN)).max() > 0.1
 
 
+def test_more_pairs_than_the_smallest_number_are_told_alike():
+    """N pairs make the same step whether they are always N or N by now."""
+    fitness = np.random.default_rng(0).normal(size=(12, 2))
+    mean = {"x": jnp.arange(5.0)}
+    fixed = openai_es(ESConfig(num_pairs=12))
+    grown = openai_es(ESConfig(num_pairs=4, interactions_per_generation=1))
+    told = [
+        es.tell(es.init(jax.random.key(0), mean), fitness)[0].mean["x"]
+        for es in (fixed, grown)
+    ]
+    np.testing.assert_array_equal(*told)
+    with pytest.raises(ValueError, match="fitness must have shape"):
+        grown.tell(grown.init(jax.random.key(0), mean), fitness[:6])
+
+
 def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> list:
     """θ after each generation on −‖θ − target‖², rounded to float32."""
     es = openai_es(config)

@@ -30,6 +30,7 @@ from jax_es.generation import (
     evaluation_tasks,
     fitness,
     initial_state,
+    next_num_pairs,
     next_step_cap,
     population_tasks,
     run_generation,
@@ -212,7 +213,34 @@ def test_fitness_averages_a_members_episodes():
     config = es_config(num_pairs=2, episodes=2)
     # [N, episodes, 2]: pair 0 has (1, 2) and (3, 6), pair 1 (−1, 0) and (NaN, 4).
     returns = np.array([1.0, 2, 3, 6, -1, 0, np.nan, 4])
-    np.testing.assert_array_equal(fitness(returns, config), [[2, 4], [np.nan, 2]])
+    played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(8))
+    np.testing.assert_array_equal(fitness(played, config.es), [[2, 4], [np.nan, 2]])
+
+
+def test_fitness_counts_the_healthy_reward_as_told():
+    played = SimpleNamespace(
+        returns=np.array([7.0, 12.0]), healthy_rewards=np.array([5.0, 10.0])
+    )
+    for weight, expected in ((1.0, [7, 12]), (0.0, [2, 2]), (0.4, [4, 6])):
+        config = ESConfig(
+            num_pairs=1, shaping="centered_rank", healthy_reward_weight=weight
+        )
+        np.testing.assert_allclose(fitness(played, config), [expected])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([1000, 1000], 100),  # 200 episodes would take 200 000 steps: too many already
+        ([500, 500], 200),  # 150 pairs, rounded up to whole blocks
+        ([300, 200], 300),
+        ([20, 30], 1600),  # 3000, but no more than the most
+    ],
+)
+def test_pairs_are_added_as_episodes_become_shorter(lengths, expected):
+    config = ESConfig(num_pairs=100, interactions_per_generation=150_000)
+    assert next_num_pairs(config, np.array(lengths)) == expected
+    assert next_num_pairs(ESConfig(num_pairs=100), np.array(lengths)) == ()
 
 
 def test_a_score_that_is_no_number_is_below_every_other():
@@ -227,6 +255,7 @@ def test_split_keeps_each_parts_own_steps():
         returns=np.arange(5.0),
         lengths=np.array([1, 2, 4, 8, 16]),
         failed=np.array([True, False, False, True, False]),
+        healthy_rewards=np.arange(5.0) / 2,
         observations=initial_statistics(3),
         env_steps=31,
         computed_steps=40,
@@ -237,6 +266,7 @@ def test_split_keeps_each_parts_own_steps():
     assert first.returns.tolist() == [0, 1]
     assert second.returns.tolist() == [2, 3, 4]
     assert second.failed.tolist() == [False, True, False]
+    assert second.healthy_rewards.tolist() == [1.0, 1.5, 2.0]
 
 
 def evaluate_mean(parts, mean, statistics, tasks):
@@ -523,6 +553,98 @@ def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
     result = train(parts, longer, resume=True)
     assert numbers(longer) == numbers(whole)
     assert_equal_bits(result.state, expected.state)
+
+
+class BonusEnv(TargetEnv):
+    """Pays 3 more for every step, and says so."""
+
+    pays_healthy_reward = True
+
+    def step(self, actions):
+        live = ~self._ended
+        observation, reward, terminated, truncated, info = super().step(actions)
+        bonus = 3.0 * live
+        return (
+            *(observation, reward + bonus, terminated, truncated),
+            {**info, "reward_survive": bonus},
+        )
+
+
+def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
+    """Returns, the evaluation and the best are still those of the task."""
+    es = ESConfig(num_pairs=8, weight_decay=0.0)
+    generations = []
+    for env, weight in ((TargetEnv(4), 1.0), (BonusEnv(4), 0.0)):
+        parts = make_parts(
+            MLPConfig(hidden_sizes=()),
+            env,
+            dataclasses.replace(es, healthy_reward_weight=weight),
+        )
+        generations.append(run_generation(parts, initial_state(parts)))
+    plain, paid = generations
+    np.testing.assert_allclose(paid.fitness, plain.fitness, rtol=1e-12)
+    np.testing.assert_allclose(
+        paid.population.returns,
+        plain.population.returns + 3.0 * plain.population.lengths,
+    )
+    assert_equal_bits(paid.state.es.mean, plain.state.es.mean)
+    record = generation_record(paid, 1.0)
+    assert record.return_mean > 0 > record.fitness_mean
+    assert record.best_evaluation_return == score(paid.evaluation.returns) > 0
+
+
+def following_parts(num_devices=1):
+    """Whose pairs follow the lengths of episodes: 4, 8 or 12."""
+    es = ESConfig(
+        num_pairs=4,
+        interactions_per_generation=100,
+        max_num_pairs=12,
+        learning_rate=0.1,
+        optimizer="clipup",
+        elite_fraction=0.5,
+        sigma_end=0.01,
+    )
+    return make_parts(
+        MLPConfig(hidden_sizes=()),
+        TargetEnv(4),
+        es,
+        num_devices,
+        num_generations=6,
+    )
+
+
+def test_pairs_that_follow_the_episodes_resume_to_the_same_numbers(tmp_path):
+    parts = following_parts()
+    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
+    expected = train(parts, whole)
+    for moment in (60, 90):
+        with pytest.raises(Stopped):
+            train(parts, torn, moment > 60, check_stop=stop_after(moment))
+    result = train(parts, torn, resume=True)
+    assert_equal_bits(result.state, expected.state)
+    assert numbers(torn) == numbers(whole)
+    episodes = [record.num_episodes for record in read_metrics(whole.path)]
+    assert episodes[0] == 8
+    assert len(set(episodes[1:])) > 1
+    lengths = [record.episode_length_mean for record in read_metrics(whole.path)]
+    for length, count in zip(lengths, episodes[1:], strict=False):
+        assert count == min(24, 8 * math.ceil(100 / (8 * length)))
+
+
+def test_pairs_that_follow_the_episodes_do_not_depend_on_devices():
+    states = []
+    for num_devices in (1, 2):
+        parts = following_parts(num_devices)
+        state = initial_state(parts)
+        for _ in range(4):
+            state = run_generation(parts, state).state
+        states.append(state)
+    assert states[0].num_pairs == states[1].num_pairs
+    assert states[0].total_env_steps == states[1].total_env_steps
+    for first, second in zip(
+        *(jax.tree.leaves(s.es.mean) for s in states), strict=True
+    ):
+        np.testing.assert_allclose(first, second, rtol=1e-5)
 
 
 def learn(parts, num_generations):
