@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from jax_es.config import CloningConfig
+from jax_es.config import CloningConfig, RolloutConfig
 from jax_es.devices import Devices
 from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.types import ClonablePolicy, PyTree
@@ -68,6 +68,7 @@ class Cloner:
         devices: where to compute; each takes its share of every batch.
         statistics: through which the policy sees observations, if any.
         key: of the dropout.
+        rollout: floor and bound of the observations that it sees when acting.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Cloner:
         devices: Devices,
         statistics: ObservationStatistics | None,
         key: jax.Array,
+        rollout: RolloutConfig,
     ) -> None:
+        self._rollout = rollout
         self._policy = policy
         self._config = config
         self._devices = devices
@@ -214,11 +217,13 @@ class Cloner:
 
     def _seen(self, observations: jax.Array) -> jax.Array:
         """Returns observations ``[T, …]`` as policies see them."""
+        bound = self._rollout.observation_clip
+        clip = np.inf if bound is None else bound
         if self._statistics is None:
-            return normalized(observations, 0.0, 1.0)
+            return normalized(observations, 0.0, 1.0, clip)
         shape = observations.shape
         mean, std = (
             jnp.broadcast_to(part.reshape(shape[1:]), shape)
-            for part in mean_and_std(self._statistics)
+            for part in mean_and_std(self._statistics, self._rollout.std_floor)
         )
-        return normalized(observations, mean, std)
+        return normalized(observations, mean, std, clip)

@@ -145,7 +145,9 @@ def prepare(
     init_key, _ = jax.random.split(jax.random.key(config.seed, impl="threefry2x32"))
     dropout_seed = stream(config.seed, "dropout").integers(2**31)
     dropout_key = jax.random.key(dropout_seed, impl="threefry2x32")
-    cloner = Cloner(policy, cloning, parts.devices, statistics, dropout_key)
+    cloner = Cloner(
+        policy, cloning, parts.devices, statistics, dropout_key, parts.config.rollout
+    )
     settings = {
         "dataset": os.fspath(dataset),
         **dataclasses.asdict(cloning),

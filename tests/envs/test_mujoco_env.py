@@ -48,7 +48,10 @@ class Slot:
         assert np.array_equal(observations[self.index], expected.astype(np.float32))
 
     def check_step(self, action, outcome, reward_rtol):
-        observation, reward, terminated, truncated, _ = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if "reward_survive" in info:
+            healthy = outcome[4]["reward_survive"][self.index]
+            assert healthy == info["reward_survive"]
         actual = [values[self.index] for values in outcome[:4]]
         assert np.array_equal(actual[0], observation.astype(np.float32))
         np.testing.assert_allclose(actual[1], reward, rtol=reward_rtol, atol=0)
@@ -97,6 +100,16 @@ def test_equals_gymnasium(env_id, options):
     if options:  # steps of fallen bodies are among them
         assert num_unhealthy > 100
     env.close()
+
+
+def test_says_which_tasks_pay_for_staying_healthy():
+    paying = [
+        env_id
+        for env_id in MujocoVectorEnv.supported
+        if MujocoVectorEnv(env_id, 1, 1).pays_healthy_reward
+    ]
+    pendulums = ("InvertedPendulum-v5", "InvertedDoublePendulum-v5")
+    assert set(paying) == {*WITH_HEALTH, *pendulums}
 
 
 def test_ended_simulations_are_not_stepped(monkeypatch):

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jax_es.cloning import Cloner, CloningConfig, make_optimizer
-from jax_es.config import ConfigError
+from jax_es.config import ConfigError, RolloutConfig
 from jax_es.dataset import Episodes
 from jax_es.devices import Devices
 from jax_es.windows import random_starts, recording, statistics_of
@@ -47,7 +47,7 @@ def episodes(actions="box", seed=0, num_episodes=8):
 
 def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
     devices = Devices(jax.local_devices()[:num_devices])
-    return Cloner(policy, config, devices, statistics, KEY)
+    return Cloner(policy, config, devices, statistics, KEY, RolloutConfig())
 
 
 def learn(policy, config, data, num_devices=1, calls=1, statistics=None):

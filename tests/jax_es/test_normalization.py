@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from jax_es.normalization import (
     initial_statistics,
     mean_and_std,
     merge,
+    normalized,
     observe,
 )
 
@@ -72,6 +74,15 @@ def test_std_is_floored():
     # Spreads 0, 0.05 and 0.5.
     assert std.tolist() == pytest.approx([STD_FLOOR, STD_FLOOR, 0.5])
     assert STD_FLOOR == 0.1
+
+
+def test_floor_and_bound_may_be_chosen():
+    batch = np.array([[2.0, 0.0], [2.0, 0.1]])
+    mean, std = mean_and_std(observe(initial_statistics(2), batch), std_floor=0.01)
+    assert std.tolist() == pytest.approx([0.01, 0.05])
+    seen = normalized(jnp.array([2.5, 0.1]), mean, std, clip=10.0)
+    np.testing.assert_allclose(seen, [10.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(normalized(batch[0], mean, std), [0.0, -1.0], rtol=1e-6)
 
 
 def test_constant_entry_never_has_a_negative_variance():
