@@ -18,10 +18,10 @@ out). θ's own evaluation is left out.
 
 Of the conditions, ``whole`` is a generation of four tasks a slot, from the first to the
 last, its tail included; ``full-length`` the same with a task a slot, each of 1000
-steps; ``1-device`` has one XLA device and physics on all cores. These compare with the
-regime ``trained``. ``own-actions``, ``1-core`` (slots divided by the cores, beside
-physics on all of them) and ``1x-pairs`` to ``16x-pairs`` (whole generations of episodes
-of five steps) belong to ``untrained``.
+steps; ``1-device`` has one XLA device with its slots, and physics on all cores. These
+compare with the regime ``trained``. ``own-actions``, ``1-core`` (one core's slots,
+beside physics on all cores) and ``1x-pairs`` to ``16x-pairs`` (whole generations of
+episodes of five steps) belong to ``untrained``.
 Whole generations have fewer slots, see the table, but for ``--full``.
 """
 

@@ -241,7 +241,7 @@ def work_of(
     Args:
         network: one of :data:`NETWORKS`, or none.
         setting: what the process may use.
-        cores: of the machine; slots grow with them beyond two.
+        cores: of the machine; slots follow them as in training.
         full: the long form: whole generations of 512 pairs and with all slots, updates
             of 20 000.
         num_slots: replaces S.
@@ -250,11 +250,10 @@ def work_of(
         seconds: as in :class:`Work`.
         num_groups: as in :class:`Work`.
     """
-    slots = config_of(network).rollout.num_slots if network else 1
-    slots = num_slots or max(1, cores // 2) * slots
+    slots = num_slots or (config_of(network).rollout.slots_on(cores) if network else 1)
     if setting == "few-slots" and not full and num_slots is None:
         slots //= FEW_SLOTS_SHARE
-    if setting == "1-core":  # as many on the one as on each of all
+    if setting in ("1-core", "1-device"):  # as many on the one as on each of all
         slots = -(-slots // cores)
     pairs = TASKS_PER_SLOT * slots // 2
     if full:

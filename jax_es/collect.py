@@ -35,7 +35,7 @@ from jax_es.dataset import (
 )
 from jax_es.dataset_writer import DatasetWriter, lock
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.experiment import make_devices
+from jax_es.experiment import make_devices, num_slots
 from jax_es.loading import load_mean
 from jax_es.run_directory import RunDirectory, experiment_of, find_run, versions
 
@@ -181,11 +181,12 @@ def _collector(
     use_compilation_cache()
     trained = load_mean(run.path, arguments.checkpoint)
     rollout = trained.config.rollout
-    num_slots = arguments.num_slots or min(rollout.num_slots, arguments.episodes)
-    num_devices = make_devices(rollout).count
-    if stored is not None:
-        num_slots = arguments.num_slots or stored["num_slots"]
-        num_devices = stored["num_devices"]
+    if stored is None:
+        local = make_devices(rollout)
+        num_devices = local.count
+        slots = min(num_slots(rollout, local), arguments.episodes)
+    else:
+        slots, num_devices = stored["num_slots"], stored["num_devices"]
     recipe = Recipe(
         run=_name(run),
         checkpoint=arguments.checkpoint,
@@ -194,7 +195,7 @@ def _collector(
         target_return=arguments.target_return,
         action_noise=arguments.action_noise,
         seed=arguments.seed,
-        num_slots=num_slots,
+        num_slots=arguments.num_slots or slots,
         num_devices=num_devices,
     )
     if stored is not None:

@@ -125,7 +125,9 @@ class Collector:
                 )
             except ConfigError as error:
                 raise ConfigError(f"--target-return: {error}") from error
-        self._parts = build(_for_collecting(trained.config, recipe))
+        self._parts = build(
+            _for_collecting(trained.config, recipe), num_tasks=recipe.num_slots
+        )
         check_fits(trained, self._parts.policy)
         if recipe.action_noise:
             check_noise(self._parts.env.single_action_space)
@@ -241,11 +243,9 @@ def _for_collecting(config: TrainConfig, recipe: Recipe) -> TrainConfig:
     rollout = dataclasses.replace(
         config.rollout, num_slots=recipe.num_slots, num_devices=recipe.num_devices
     )
-    # There are no more slots than episodes of a generation.
-    evaluation = dataclasses.replace(config.evaluation, num_episodes=recipe.num_slots)
     # Nobody is perturbed; of the two families this one shares θ between the slots.
     es = dataclasses.replace(config.es, perturbation="low-rank", rank=1)
-    return dataclasses.replace(config, rollout=rollout, evaluation=evaluation, es=es)
+    return dataclasses.replace(config, rollout=rollout, es=es)
 
 
 class _Log:

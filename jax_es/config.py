@@ -321,16 +321,31 @@ class EnvConfig:
         )
 
 
+PROCESSES_PER_CORE = 8
+"""Environments with a process of their own: each takes 0.2 s and some 20 MiB to start,
+and steps that are worth it keep a core at work with a few of them."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
     """How episodes are run."""
 
-    num_slots: int = 128
-    """Episodes in flight at once (S), over all devices. Each holds one member's
-    weights; results depend on it by rounding alone."""
+    num_slots: int | None = None
+    """Episodes in flight at once (S), over all devices; slots_per_core for each if not
+    given. Each holds one member's weights; results depend on it by rounding alone. A
+    run keeps the number it began with."""
+    slots_per_core: int = 64
+    """Slots for each device on a CPU, for each core with an accelerator; read if
+    num_slots is not given."""
     num_threads: int | None = None
     """Threads that step the environments; one per available core if not given. Games
-    have one for each eight slots at least."""
+    have one for each eight slots at least. With vectorization_mode async, how many
+    processes step at the same time."""
+    vectorization_mode: Literal["sync", "async"] | None = None
+    """How environments step that have no threads, neither MuJoCo's nor games: one after
+    the other (sync, the default), or each slot's in a process of its own (async, for
+    steps of more than about half a millisecond; at most 8 slots a core if num_slots is
+    not given)."""
     num_devices: int | None = None
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began
@@ -353,11 +368,9 @@ class RolloutConfig:
 
     def __post_init__(self) -> None:
         """Checks every field."""
-        require(
-            self.num_slots >= 1,
-            f"rollout.num_slots must be at least 1, got {self.num_slots}.",
-        )
-        for name in ("num_threads", "num_devices", "num_groups"):
+        for name in (
+            "num_slots", "slots_per_core", "num_threads", "num_devices", "num_groups"
+        ):  # fmt: skip
             value = getattr(self, name)
             require(
                 value is None or value >= 1,
@@ -368,6 +381,11 @@ class RolloutConfig:
             (self.num_threads or 1) <= MAX_THREADS,
             f"rollout.num_threads must be at most {MAX_THREADS}, got "
             f"{self.num_threads}; leave it out to use all cores.",
+        )
+        require(
+            self.vectorization_mode in (None, "sync", "async"),
+            "rollout.vectorization_mode must be sync or async, got "
+            f"{self.vectorization_mode!r}.",
         )
         require(
             0 < self.statistics_fraction <= 1,
@@ -390,6 +408,13 @@ class RolloutConfig:
             f"{self.step_cap_factor}; below 1 every generation would shorten the next "
             "one's episodes, and None means no cap.",
         )
+
+    def slots_on(self, num_cores: int) -> int:
+        """Returns S as configured, or as that many cores have room for."""
+        per_core = self.slots_per_core
+        if self.vectorization_mode == "async":
+            per_core = min(per_core, PROCESSES_PER_CORE)
+        return self.num_slots or per_core * num_cores
 
 
 @dataclasses.dataclass(frozen=True)

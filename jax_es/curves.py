@@ -17,7 +17,7 @@ import numpy as np
 from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.methods import FREE_SETTINGS, OPENAI_ES, Method
 from jax_es.metrics import GenerationRecord, records_so_far
-from jax_es.run_directory import FREE_TO_CHANGE, find_runs
+from jax_es.run_directory import FREE_TO_CHANGE, ROUNDING_ALONE, find_runs
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {
@@ -31,7 +31,7 @@ RETURNS = {
     "population": ("return_mean", "mean return of the population"),
 }
 
-SAME_VARIANT = ("seed", "rollout.num_devices", *FREE_TO_CHANGE, *FREE_SETTINGS)
+SAME_VARIANT = ("seed", *ROUNDING_ALONE, *FREE_TO_CHANGE, *FREE_SETTINGS)
 """Fields in which the runs of one variant may differ."""
 
 Lines = dict[str, list[list[GenerationRecord]]]

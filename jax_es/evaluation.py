@@ -25,20 +25,13 @@ from jax_es.methods import FREE_SETTINGS
 from jax_es.random_play import play_at_random
 from jax_es.robustness import round_weights
 from jax_es.rollout import RolloutResult
-from jax_es.run_directory import FREE_TO_CHANGE, RunDirectory
+from jax_es.run_directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
 from jax_es.streams import stream
 from jax_es.task_queue import Tasks
-from jax_es.train_config import TrainConfig, differences, differing
+from jax_es.train_config import differences, differing
 from jax_es.types import PyTree
 
-SAME_EXPERIMENT = (
-    "seed",
-    *FREE_TO_CHANGE,
-    *FREE_SETTINGS,
-    "rollout.num_slots",
-    "rollout.num_groups",
-    "rollout.num_devices",
-)
+SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
 """Fields in which runs of one experiment may differ: its seeds, and what changes no
 number, or rounding alone."""
 
@@ -149,8 +142,12 @@ def prepare(
         _check_possible(conditions, path, trained)
         experiment = _experiment_of(trained, experiments)
         if experiment is None:
-            config = _for_evaluation(trained.config, num_episodes, is_noisy)
-            experiment = Experiment([], [], build(config))
+            config = trained.config
+            if is_noisy:
+                es = dataclasses.replace(config.es, perturbation="full", rank=1)
+                config = dataclasses.replace(config, es=es)
+            parts = build(config, num_tasks=num_episodes)
+            experiment = Experiment([], [], parts)
             experiments.append(experiment)
         check_fits(trained, experiment.parts.policy)
         experiment.paths.append(path)
@@ -192,18 +189,6 @@ def _experiment_of(
         if set(changed) <= set(SAME_EXPERIMENT):
             return experiment
     return None
-
-
-def _for_evaluation(
-    config: TrainConfig, num_episodes: int, is_noisy: bool
-) -> TrainConfig:
-    """Returns a configuration with no more slots than episodes, and fitting noise."""
-    slots = min(config.rollout.num_slots, num_episodes)
-    rollout = dataclasses.replace(config.rollout, num_slots=slots)
-    es = config.es
-    if is_noisy:
-        es = dataclasses.replace(es, perturbation="full", rank=1)
-    return dataclasses.replace(config, rollout=rollout, es=es)
 
 
 def evaluate_experiment(

@@ -37,30 +37,40 @@ from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from jax_es.types import Policy, PyTree, VectorEnv
 
 
-def make_env(config: EnvConfig, num_envs: int, num_threads: int | None) -> VectorEnv:
+def make_env(
+    config: EnvConfig,
+    num_envs: int,
+    num_threads: int | None,
+    vectorization_mode: str | None = None,
+) -> VectorEnv:
     """Builds the vector environment.
 
     Args:
         config: which environment.
         num_envs: how many copies.
         num_threads: threads that step them; one per available core if not given.
+        vectorization_mode: of environments without threads.
 
     Raises:
         ValueError: if the environment does not exist or does not take the options.
     """
+    options = {f"env.{name}": value for name, value in config.options.items()}
+    if vectorization_mode is not None:
+        options["rollout.vectorization_mode"] = vectorization_mode
+    arguments = {name.split(".")[1]: value for name, value in options.items()}
     try:
         return make_vector_env(
             config.id,
             num_envs,
             num_threads=num_threads or available_cores(),
-            **config.options,
+            **arguments,
         )
     except TypeError as error:
-        unknown = [name for name in config.options if f"'{name}'" in str(error)]
+        unknown = [n for n in options if f"'{n.split('.')[1]}'" in str(error)]
         if not unknown:
             raise
         raise ConfigError(
-            f"env.{unknown[0]}: {config.id} has no such option; leave it out or "
+            f"{unknown[0]}: {config.id} has no such option; leave it out or "
             "choose another env.id."
         ) from error
 
@@ -281,11 +291,23 @@ def make_devices(config: RolloutConfig) -> Devices:
     return Devices(local[:count])
 
 
-def with_num_devices(config: TrainConfig) -> TrainConfig:
-    """Fills in how many devices "all of them" are on this machine."""
-    count = make_devices(config.rollout).count
-    rollout = dataclasses.replace(config.rollout, num_devices=count)
+def with_machine(config: TrainConfig) -> TrainConfig:
+    """Fills in how many devices and slots this machine gives a run."""
+    devices = make_devices(config.rollout)
+    rollout = dataclasses.replace(
+        config.rollout,
+        num_devices=devices.count,
+        num_slots=num_slots(config.rollout, devices),
+    )
     return dataclasses.replace(config, rollout=rollout)
+
+
+def num_slots(config: RolloutConfig, devices: Devices) -> int:
+    """Returns S as configured, or as the machine has room for."""
+    if devices.platform == "cpu":
+        return config.slots_on(devices.count)
+    # However few the accelerators are, every core needs environments to step.
+    return config.slots_on(max(devices.count, available_cores()))
 
 
 def make_noise(config: ESConfig) -> Noise:
@@ -309,7 +331,7 @@ def slot_groups(
     if num_groups is None:
         # On a CPU the policies and the physics share the cores: nothing overlaps.
         num_groups = 1 if devices.platform == "cpu" else 2
-    slots = min(config.num_slots, num_tasks)
+    slots = min(num_slots(config, devices), num_tasks)
     num_groups = min(num_groups, max(1, slots // devices.count))
     block = num_groups * devices.count
     return (-(-slots // block) * devices.count,) * num_groups

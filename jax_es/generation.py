@@ -82,27 +82,32 @@ class Parts(NamedTuple):
             env.close()
 
 
-def build(config: TrainConfig, on_call: Callable[[], None] = lambda: None) -> Parts:
+def build(
+    config: TrainConfig,
+    on_call: Callable[[], None] = lambda: None,
+    num_tasks: int | None = None,
+) -> Parts:
     """Builds the parts of a training run.
 
     Args:
         config: the run.
         on_call: called now and then during the update, to notice a stop signal.
+        num_tasks: the most episodes of a rollout; a generation's if not given. There
+            are no more slots than that.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
     devices = make_devices(config.rollout)
-    num_tasks = (
-        2 * config.es.most_pairs * config.es.episodes_per_member
-        + config.evaluation.num_episodes
-    )
+    if num_tasks is None:
+        members = 2 * config.es.most_pairs
+        num_tasks = members * config.es.episodes_per_member
+        num_tasks += config.evaluation.num_episodes
     groups = slot_groups(config.rollout, num_tasks, devices)
     needs = _memory_of_episodes(config, sum(groups))
     check_memory(needs)
-    envs = tuple(
-        make_env(config.env, size, config.rollout.num_threads) for size in groups
-    )
+    threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
+    envs = tuple(make_env(config.env, size, threads, mode) for size in groups)
     policy = make_policy(
         config.policy, envs[0].single_observation_space, envs[0].single_action_space
     )
@@ -147,7 +152,7 @@ def _memory_of_episodes(config: TrainConfig, num_slots: int) -> dict[str, int]:
     return {
         members: TASK_BYTES * 2 * es.most_pairs * es.episodes_per_member,
         f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
-        f"rollout.num_slots {config.rollout.num_slots}": ENV_BYTES * num_slots,
+        f"rollout.num_slots {num_slots}": ENV_BYTES * num_slots,
     }
 
 

@@ -6,7 +6,6 @@ Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``met
 ``collect`` and ``train --init`` take them as they are.
 """
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -40,9 +39,7 @@ def build_for_evaluation(config: TrainConfig) -> Parts:
         ConfigError: if they do not fit together, or the policy needs what only a
             training by OpenAI-ES gathers.
     """
-    slots = min(config.rollout.num_slots, config.evaluation.num_episodes)
-    rollout = dataclasses.replace(config.rollout, num_slots=slots)
-    parts = build(dataclasses.replace(config, rollout=rollout))
+    parts = build(config, num_tasks=config.evaluation.num_episodes)
     require(
         not needs_reference(parts.policy),
         "policy.normalization virtual-batch is trained by OpenAI-ES only; choose "

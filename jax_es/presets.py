@@ -92,7 +92,7 @@ _QUICKSTART = replace(
 )
 
 # Where members are small: a step's fixed costs count half as much.
-_MANY_SLOTS = RolloutConfig(num_slots=256)
+_MANY_SLOTS = RolloutConfig(slots_per_core=128)
 
 _HUMANOID_MLP = replace(
     _HUMANOID_DT,
@@ -114,7 +114,7 @@ def _fast(config: TrainConfig) -> TrainConfig:
 
 
 # An emulator takes 0.1 s to start, and its steps outweigh a step's fixed costs.
-_EMULATORS = RolloutConfig(num_slots=64)
+_EMULATORS = RolloutConfig(slots_per_core=32)
 
 _HERO_DT = TrainConfig(
     env=EnvConfig("ALE/Hero-v5"),

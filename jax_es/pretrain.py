@@ -37,7 +37,7 @@ from jax_es.config import (
 )
 from jax_es.devices import configure_cpu_devices, use_compilation_cache
 from jax_es.epochs import CLONING_FILE
-from jax_es.experiment import check_cores, with_game, with_num_devices
+from jax_es.experiment import check_cores, with_game, with_machine
 from jax_es.methods import CLONING, Method
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
@@ -126,7 +126,7 @@ def _main(argv: list[str]) -> int:
             configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
             # The run remembers it: another number of devices adds in another order.
-            request = request._replace(config=with_num_devices(request.config))
+            request = request._replace(config=with_machine(request.config))
         try:
             _pretrain(request, signals)
         except Stopped as stop:
@@ -175,7 +175,7 @@ def parse(argv: list[str]) -> Request:
     check_name(name)
     if arguments.resume:
         run = find_run(path_to_resume(arguments.runs_dir, name))
-        config = run.with_stored_devices(config)
+        config = run.with_stored_machine(config)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         new = f"{preset_name or DEFAULT_PRESET}-cloning-seed{config.seed}-{now}"

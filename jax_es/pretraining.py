@@ -32,7 +32,7 @@ from jax_es.epochs import (
 from jax_es.experiment import (
     TrainConfig,
     policy_kind,
-    with_num_devices,
+    with_machine,
 )
 from jax_es.generation import Parts
 from jax_es.gradient_run import (
@@ -278,8 +278,8 @@ def pretrain_run(
     """
     run = RunDirectory(Path(path))
     if resume:
-        config = run.with_stored_devices(config)
-    pretraining = prepare(with_num_devices(config), cloning, dataset, target_returns)
+        config = run.with_stored_machine(config)
+    pretraining = prepare(with_machine(config), cloning, dataset, target_returns)
     with run.lock():
         state = begin(pretraining, run, resume, preset)
         progress = make_progress(pretraining, state)

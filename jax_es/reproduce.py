@@ -1,5 +1,6 @@
 """From a run back to the command line that makes it anew."""
 
+import dataclasses
 import shlex
 from collections.abc import Collection
 from typing import NamedTuple
@@ -52,11 +53,24 @@ def _from(config: TrainConfig, name: str, method: Method) -> Origin:
         base = for_teaching(base)
     elif method.name == CLONING:
         base = for_cloning(base)
+    base = _on_its_machine(base, config)
     # A teacher's is an mlp if nothing is said, whatever the preset's own.
     if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
         kind = None
     changes = differences(base, config)
     return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})
+
+
+def _on_its_machine(base: TrainConfig, config: TrainConfig) -> TrainConfig:
+    """Gives a preset as many slots as it has on a run's devices."""
+    run = config.rollout
+    if run.num_slots is None or run.num_devices is None:
+        return base
+    slots = base.rollout.slots_on(run.num_devices)
+    rollout = dataclasses.replace(
+        base.rollout, num_slots=slots, slots_per_core=run.slots_per_core
+    )
+    return dataclasses.replace(base, rollout=rollout)
 
 
 def command(

@@ -20,7 +20,7 @@ from jax_es.curves import Run, read_runs, table_rows
 from jax_es.experiment import policy_kind
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.reproduce import command
-from jax_es.run_directory import RunDirectory
+from jax_es.run_directory import ROUNDING_ALONE, RunDirectory
 from jax_es.teacher_settings import TeacherSettings
 from jax_es.thresholds import (
     Threshold,
@@ -30,7 +30,7 @@ from jax_es.thresholds import (
     steps_to_reach,
 )
 
-UNTOLD = ("seed", "checkpoint_every", "rollout.num_devices", "rollout.num_threads")
+UNTOLD = ("seed", "checkpoint_every", "rollout.num_threads", *ROUNDING_ALONE)
 """Fields left out of a row's command: the seed is S, the rest is up to the machine."""
 
 DEFAULTS = {

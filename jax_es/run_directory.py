@@ -46,8 +46,17 @@ FREE_TO_CHANGE = (
     "max_env_steps",
     "checkpoint_every",
     "rollout.num_threads",
+    "rollout.vectorization_mode",
 )
 """Fields that a resumed run may change: none of them changes a generation's numbers."""
+
+ROUNDING_ALONE = (
+    "rollout.num_slots",
+    "rollout.slots_per_core",
+    "rollout.num_groups",
+    "rollout.num_devices",
+)
+"""Fields that change a run's numbers by rounding alone; they follow the machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,13 +232,18 @@ class RunDirectory:
         if differences(self.config(), config):
             self.update(config=to_dict(config))
 
-    def with_stored_devices(self, config: TrainConfig) -> TrainConfig:
-        """Fills in the devices that the run began with, where ``config`` has none."""
-        if config.rollout.num_devices is not None:
-            return config
-        stored = self.config().rollout.num_devices
-        rollout = dataclasses.replace(config.rollout, num_devices=stored)
-        return dataclasses.replace(config, rollout=rollout)
+    def with_stored_machine(self, config: TrainConfig) -> TrainConfig:
+        """Fills in devices and slots that the run began with, where none are given."""
+        given, stored = config.rollout, self.config().rollout
+        if given.num_devices is None:
+            given = dataclasses.replace(given, num_devices=stored.num_devices)
+        if given.num_slots is None:
+            given = dataclasses.replace(
+                given,
+                num_slots=stored.num_slots,
+                slots_per_core=stored.slots_per_core,
+            )
+        return dataclasses.replace(config, rollout=given)
 
     def check_resumable(self, config: TrainConfig) -> None:
         """Checks that ``config`` continues this run to the same numbers.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from jax_es.config import require
 from jax_es.devices import release_programs
-from jax_es.experiment import with_num_devices
+from jax_es.experiment import with_machine
 from jax_es.fine_tuning import find_source
 from jax_es.generation import build
 from jax_es.run_directory import EXPERIMENT_FILE, RunDirectory
@@ -71,8 +71,8 @@ def train_seeds(
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
     if resume:
-        config = RunDirectory(Path(path), EXPERIMENT_FILE).with_stored_devices(config)
-    config = with_num_devices(config)
+        config = RunDirectory(Path(path), EXPERIMENT_FILE).with_stored_machine(config)
+    config = with_machine(config)
     with open_experiment(config, num_seeds, path, resume, preset) as experiment:
         for seed in experiment.unfinished():
             run = experiment.run(seed)
@@ -191,8 +191,7 @@ def _number(value: Any) -> float:
 
 def _check_buildable(config: TrainConfig, seeds: range) -> None:
     """Refuses what cannot begin before there is a folder; one slot suffices."""
-    rollout = dataclasses.replace(config.rollout, num_slots=1)
-    parts = build(dataclasses.replace(config, rollout=rollout))
+    parts = build(config, num_tasks=1)
     for seed in seeds:
         find_source(parts._replace(config=dataclasses.replace(config, seed=seed)))
     parts.close()

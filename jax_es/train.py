@@ -32,7 +32,7 @@ from jax_es.devices import (
     configure_cpu_devices,
     use_compilation_cache,
 )
-from jax_es.experiment import check_cores, with_game, with_num_devices
+from jax_es.experiment import check_cores, with_game, with_machine
 from jax_es.fine_tuning import find_source
 from jax_es.generation import Parts, TrainState, build
 from jax_es.methods import OPENAI_ES
@@ -112,7 +112,7 @@ def _main(argv: list[str]) -> int:
             use_compilation_cache()
             # The run remembers it: on a machine with another number of cores it would
             # otherwise resume to other numbers.
-            request = request._replace(config=with_num_devices(request.config))
+            request = request._replace(config=with_machine(request.config))
         if request.num_seeds is not None:
             return _train_seeds(request, request.num_seeds, signals)
         try:
@@ -232,7 +232,7 @@ def parse(argv: list[str]) -> Request:
         path = path_to_resume(arguments.runs_dir, arguments.name)
         run = find_run_or_experiment(path)
         check_method(run, OPENAI_ES)
-        config = run.with_stored_devices(config)
+        config = run.with_stored_machine(config)
         run.check_resumable(config)
         is_experiment = run.file == EXPERIMENT_FILE
         require(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
-from jax_es.experiment import TrainConfig, with_num_devices
+from jax_es.experiment import TrainConfig, with_machine
 from jax_es.fine_tuning import Source, find_source, first_state, provenance
 from jax_es.generation import (
     Generation,
@@ -187,8 +187,8 @@ def train_run(
     """
     run = RunDirectory(Path(path))
     if resume:
-        config = run.with_stored_devices(config)
-    parts = build(with_num_devices(config))
+        config = run.with_stored_machine(config)
+    parts = build(with_machine(config))
     if not resume:
         find_source(parts)  # refused before there is a folder
     with run.lock():

@@ -1,5 +1,8 @@
 """Any registered environment: equal to Gymnasium's, and left alone when ended."""
 
+import multiprocessing
+import os
+import signal
 import warnings
 
 import gymnasium
@@ -66,6 +69,9 @@ def test_processes_equal_gymnasium():
     singles = [gymnasium.make("CartPole-v1") for _ in range(NUM_ENVS)]
     try:
         assert (check_against_gymnasium(env, singles, 60) > 1).all()
+        # Ctrl-C reaches every process of a terminal; this one decides what to do.
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGINT)
         before = env.step(np.zeros(NUM_ENVS, int))[0].copy()
         env.halt(np.array([True, False, False]))
         after, rewards, _, truncated, _ = env.step(np.zeros(NUM_ENVS, int))

@@ -1,6 +1,8 @@
 """The benchmark: its rows, its report and its errors; no speed is asserted."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from jax_es.benchmark_rows import (
     work_of,
 )
 from jax_es.config import ConfigError, EnvConfig
-from jax_es.experiment import make_env
+from jax_es.experiment import make_env, num_slots
 from jax_es.presets import preset
 from jax_es.rollout import RolloutProgress
 from jax_es.train_config import from_dict, to_dict
@@ -69,10 +71,13 @@ def test_names_and_patterns_choose_rows():
 
 def test_slices_have_the_slots_of_training():
     for network in NETWORKS:
-        assert work_of(network).num_slots == config_of(network).rollout.num_slots
-    few, many = (work_of("humanoid-dt", cores=cores) for cores in (2, 16))
-    assert many.num_slots == 8 * few.num_slots
-    assert work_of("humanoid-dt", "1-core", cores=2).num_slots == few.num_slots / 2
+        for cores in (1, 2, 16):
+            shown: Any = SimpleNamespace(platform="cpu", count=cores)
+            trained = num_slots(config_of(network).rollout, shown)
+            assert work_of(network, cores=cores).num_slots == trained
+            for setting in ("1-core", "1-device"):
+                assert work_of(network, setting, cores).num_slots == trained / cores
+    assert work_of("humanoid-dt", cores=16).num_slots == 1024
 
 
 def test_whole_generations_have_four_tasks_a_slot():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import multiprocessing
 from types import SimpleNamespace
 
 import gymnasium
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_es import experiment
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -23,9 +25,11 @@ from jax_es.experiment import (
     make_env,
     make_noise,
     make_policy,
+    num_slots,
     slot_groups,
-    with_num_devices,
+    with_machine,
 )
+from jax_es.generation import build
 from jax_es.noise import FullNoise, LowRankNoise
 from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
 from jax_es.train_config import differences, from_dict, to_dict
@@ -192,7 +196,7 @@ def test_the_humanoid_presets_are_the_papers(name, num_pairs):
             {
                 "es.perturbation": ("full", "low-rank"),
                 "policy.attention": ("window", "cache"),
-                "rollout.num_slots": (128, 256),
+                "rollout.slots_per_core": (64, 128),
             },
         ),
     ],
@@ -267,11 +271,46 @@ def test_slots_are_no_more_than_tasks_and_divide(
     assert slot_groups(config, tasks, shown) == expected
 
 
-def test_a_run_remembers_how_many_devices_all_are():
-    config = with_num_devices(TrainConfig())
+@pytest.mark.parametrize(
+    ("config", "devices", "expected"),
+    [
+        (RolloutConfig(), ("cpu", 2), 128),
+        (RolloutConfig(), ("cpu", 16), 1024),
+        (RolloutConfig(slots_per_core=32), ("cpu", 16), 512),
+        (RolloutConfig(num_slots=128), ("cpu", 16), 128),
+        # One accelerator needs as many environments as the twelve cores can step.
+        (RolloutConfig(), ("gpu", 1), 768),
+        (RolloutConfig(vectorization_mode="async"), ("cpu", 2), 16),
+        (RolloutConfig(vectorization_mode="async", num_slots=40), ("cpu", 2), 40),
+    ],
+)
+def test_slots_follow_the_cores_unless_given(config, devices, expected, monkeypatch):
+    monkeypatch.setattr(experiment, "available_cores", lambda: 12)
+    platform, count = devices
+    shown = SimpleNamespace(platform=platform, count=count)
+    assert num_slots(config, shown) == expected
+
+
+def test_only_environments_without_threads_have_a_vectorization_mode():
+    with pytest.raises(
+        ConfigError, match=r"rollout\.vectorization_mode: Hopper-v5 has no such option"
+    ):
+        make_env(EnvConfig("Hopper-v5"), 1, 1, "async")
+    rollout = RolloutConfig(num_slots=2, num_devices=1, vectorization_mode="async")
+    config = TrainConfig(EnvConfig("CartPole-v1"), MLPConfig(), rollout=rollout)
+    parts = build(config)
+    assert len(multiprocessing.active_children()) == 2
+    parts.close()
+    assert not multiprocessing.active_children()
+
+
+def test_a_run_remembers_how_many_devices_and_slots_there_are():
+    config = with_machine(TrainConfig())
     assert config.rollout.num_devices == len(jax.local_devices())
-    two = dataclasses.replace(config, rollout=RolloutConfig(num_devices=2))
-    assert with_num_devices(two) == two
+    assert config.rollout.num_slots == 64 * len(jax.local_devices())
+    given = RolloutConfig(num_devices=2, num_slots=6)
+    two = dataclasses.replace(config, rollout=given)
+    assert with_machine(two) == two
 
 
 def box(shape, dtype=np.float32):

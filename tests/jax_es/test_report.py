@@ -277,6 +277,16 @@ def test_the_command_makes_the_same_configuration(name, changes):
     assert request.config == config and request.num_seeds == 3
 
 
+def test_the_command_tells_slots_that_the_machine_would_not_give():
+    def told(slots):
+        config = preset("humanoid-mlp")
+        rollout = dataclasses.replace(config.rollout, num_devices=4, num_slots=slots)
+        return command(dataclasses.replace(config, rollout=rollout), "humanoid-mlp")
+
+    assert "slots" not in told(4 * 128)
+    assert "--rollout.num-slots 100" in told(100)
+
+
 def test_variants_are_compared(tmp_path):
     paths = [
         make_run(tmp_path / str(index), policy, [0.0, 1.0], seed=seed, es=es)

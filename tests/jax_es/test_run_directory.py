@@ -111,10 +111,12 @@ def test_a_resume_refused_for_damaged_metrics_changes_nothing(tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_resume_from_python_keeps_the_devices_of_the_run(tmp_path):
+def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(tmp_path):
     train_run(TINY, tmp_path)
-    open_devices = dataclasses.replace(LONGER.rollout, num_devices=None)
-    train_run(dataclasses.replace(LONGER, rollout=open_devices), tmp_path, resume=True)
+    left_open = dataclasses.replace(
+        LONGER.rollout, num_devices=None, num_slots=None, slots_per_core=3
+    )
+    train_run(dataclasses.replace(LONGER, rollout=left_open), tmp_path, resume=True)
     assert find_run(tmp_path).config() == LONGER
 
 
