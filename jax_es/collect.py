@@ -68,6 +68,9 @@ class Arguments:
     trained if not given."""
     resume: bool = False
     """Continue a collection that was stopped, to the same episodes, or add to it."""
+    trust: bool = False
+    """Import the module that a run's environment names (module:id); it may run any
+    code."""
     root: Path | None = None
     """Where datasets are kept; $MINARI_DATASETS_PATH, or datasets, if not given."""
 
@@ -179,7 +182,7 @@ def _collector(
     # First, because reading a checkpoint starts JAX.
     configure_cpu_devices(devices if stored is None else stored["num_devices"])
     use_compilation_cache()
-    trained = load_mean(run.path, arguments.checkpoint)
+    trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
     rollout = trained.config.rollout
     if stored is None:
         local = make_devices(rollout)

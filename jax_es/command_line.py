@@ -144,6 +144,11 @@ def take_option(arguments: list[str], option: str) -> str | None:
     return None
 
 
+def names_environment(arguments: list[str]) -> bool:
+    """Returns whether a command line has ``--env.id``; takes nothing from it."""
+    return take_option([*arguments], "--env.id") is not None
+
+
 def named_folder(arguments: list[str]) -> tuple[Path, str | None]:
     """Returns ``--runs-dir`` and ``--name`` of a command line; takes none from it."""
     copy = list(arguments)

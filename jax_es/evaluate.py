@@ -68,6 +68,9 @@ class Arguments:
     episode has a draw of its own, so statistics are over draws as well."""
     random_actions: bool = False
     """Also play the episodes with uniformly random actions, as a baseline."""
+    trust: bool = False
+    """Import the module that a run's environment names (module:id); it may run any
+    code."""
     json: bool = False
     """Print one JSON object instead of a table."""
     csv: Path | None = None
@@ -118,7 +121,11 @@ def _main(argv: list[str]) -> int:
         configure_cpu_devices(_num_devices(runs))
         use_compilation_cache()
         experiments = prepare(
-            runs, arguments.checkpoint, arguments.conditions, arguments.episodes
+            runs,
+            arguments.checkpoint,
+            arguments.conditions,
+            arguments.episodes,
+            arguments.trust,
         )
         check_writable("--csv", arguments.csv)
         if arguments.video is not None:
@@ -142,7 +149,7 @@ def _record(
     arguments: Arguments, run: RunDirectory, experiment: Experiment, file: Path
 ) -> None:
     """Records the first of the episodes of the table."""
-    policy = load_policy(run.path, arguments.checkpoint)
+    policy = load_policy(run.path, arguments.checkpoint, trust=arguments.trust)
     seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
     record_video(policy, experiment.trained[0].config.env, file, seed)
 

@@ -123,6 +123,7 @@ def prepare(
     checkpoint: str,
     conditions: Sequence[Condition],
     num_episodes: int,
+    trust: bool = False,
 ) -> list[Experiment]:
     """Reads runs, sorts them into experiments and builds the parts of each.
 
@@ -134,7 +135,7 @@ def prepare(
     check_memory(
         {f"--episodes {num_episodes}": TASK_BYTES * num_episodes * num_results}
     )
-    loaded = {run.path: load_mean(run.path, checkpoint) for run in runs}
+    loaded = {run.path: load_mean(run.path, checkpoint, trust) for run in runs}
     _check_comparable(loaded)
     is_noisy = any(condition.weight_noise is not None for condition in conditions)
     experiments: list[Experiment] = []

@@ -13,6 +13,7 @@ from jax_es.experiment import TrainConfig, make_env, make_policy, policy_kind
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.normalization import ObservationStatistics, mean_and_std, normalized
 from jax_es.run_directory import find_run
+from jax_es.trust import check_import
 from jax_es.types import Policy, PyTree, needs_reference
 
 
@@ -38,7 +39,7 @@ class TrainedMean(NamedTuple):
 
 
 def load_mean(
-    run: str | os.PathLike[str], checkpoint: str | int = "best"
+    run: str | os.PathLike[str], checkpoint: str | int = "best", trust: bool = False
 ) -> TrainedMean:
     """Reads the mean policy of a run.
 
@@ -46,13 +47,15 @@ def load_mean(
         run: the run's folder, ``runs/<name>``.
         checkpoint: ``"best"`` (highest evaluation return), ``"last"`` or a number of
             finished generations.
+        trust: whether the module of its environment (``module:id``) may be imported.
 
     Raises:
-        ConfigError: if the folder is no run.
+        ConfigError: if the folder is no run, or names a module that is not trusted.
         CheckpointError: if the checkpoint is missing or damaged.
     """
     directory = find_run(run)
     config, method = directory.config(), directory.method()
+    check_import(config.env.id, directory.path, trust)
     restored = Checkpoints(directory.checkpoints).restore(checkpoint)
     try:
         mean = restored.state["es"]["mean"]
@@ -235,7 +238,10 @@ class LoadedPolicy:
 
 
 def load_policy(
-    run: str | os.PathLike[str], checkpoint: str | int = "best", seed: int = 0
+    run: str | os.PathLike[str],
+    checkpoint: str | int = "best",
+    seed: int = 0,
+    trust: bool = False,
 ) -> LoadedPolicy:
     """Loads a run's mean policy.
 
@@ -243,11 +249,13 @@ def load_policy(
         run: the run's folder, ``runs/<name>``.
         checkpoint: ``"best"``, ``"last"`` or a number of finished generations.
         seed: for policies that sample their actions.
+        trust: whether the module of its environment (``module:id``) may be imported,
+            if it is not yet.
 
     Raises:
         ValueError: if the run, its environment or the checkpoint cannot be read.
     """
-    trained = load_mean(run, checkpoint)
+    trained = load_mean(run, checkpoint, trust)
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
     check_fits(trained, policy)

@@ -22,6 +22,7 @@ from jax_es.command_line import (
     StopSignals,
     input_errors,
     named_folder,
+    names_environment,
     parse_options,
     report_stop,
     run_program,
@@ -53,10 +54,12 @@ from jax_es.run_directory import (
     check_method,
     check_name,
     find_run,
+    how_to_use,
     path_to_resume,
     resume_options,
 )
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
+from jax_es.trust import check_import
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in a dataset.
 
@@ -96,6 +99,9 @@ class Arguments:
     resume: bool = False
     """Continue the run --name after its last epoch, to the same numbers as if it had
     never stopped. Without a PRESET its own settings are taken."""
+    trust: bool = False
+    """Import the module that the environment's id names (module:id), which may run any
+    code; needed unless --env.id names it again."""
 
 
 class Request(NamedTuple):
@@ -175,6 +181,8 @@ def parse(argv: list[str]) -> Request:
     check_name(name)
     if arguments.resume:
         run = find_run(path_to_resume(arguments.runs_dir, name))
+        named = names_environment(rest)
+        check_import(config.env.id, run.path, arguments.trust or named)
         config = run.with_stored_machine(config)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -258,8 +266,7 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
         f"dataset's episodes: {pretraining.recording.episodes.returns.mean():.1f}.\n"
         f"Metrics: {run.path / METRICS_FILE}, {run.path / CLONING_FILE}\n"
-        f"Evaluate: python -m jax_es.evaluate {run.path}\n"
-        f"From Python: jax_es.load_policy({str(run.path)!r})"
+        f"{how_to_use(run)}"
     )
 
 

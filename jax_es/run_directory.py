@@ -369,7 +369,21 @@ def resume_options(run: RunDirectory) -> str:
     """Returns the options that continue a run, or the experiment it is part of."""
     path = (experiment_of(run) or run).path
     where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
-    return f"--resume --name {path.name}{where}"
+    return f"--resume --name {path.name}{where}{trust_option(run)}"
+
+
+def trust_option(run: RunDirectory) -> str:
+    """Returns `` --trust`` if a run's environment imports a module (``trust.py``)."""
+    return " --trust" if run.exists() and ":" in run.config().env.id else ""
+
+
+def how_to_use(run: RunDirectory) -> str:
+    """Says what can be done with a trained run."""
+    path, trust = run.path, trust_option(run)
+    return (
+        f"Evaluate: python -m jax_es.evaluate {path}{trust}\n"
+        f"From Python: jax_es.load_policy({str(path)!r}{', trust=True' * bool(trust)})"
+    )
 
 
 def list_runs(directory: Path) -> str:

@@ -21,6 +21,7 @@ from jax_es.command_line import (
     StopSignals,
     input_errors,
     named_folder,
+    names_environment,
     parse_options,
     report_stop,
     run_program,
@@ -46,12 +47,14 @@ from jax_es.run_directory import (
     check_method,
     check_name,
     find_run,
+    how_to_use,
     path_to_resume,
     resume_options,
     warn_of_changed_versions,
 )
 from jax_es.teacher_settings import TeacherSettings, settings_of
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
+from jax_es.trust import check_import
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
 
@@ -87,6 +90,9 @@ class Arguments:
     resume: bool = False
     """Continue the run --name from its last evaluation, to the same numbers as if it
     had never stopped. Without a PRESET its own settings are taken."""
+    trust: bool = False
+    """Import the module that the environment's id names (module:id), which may run any
+    code; needed unless --env.id names it again."""
 
     @property
     def config(self) -> TrainConfig:
@@ -139,8 +145,7 @@ def _main(argv: list[str]) -> int:
     path = request.run.path
     sys.stderr.write(
         f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
-        f"Evaluate: python -m jax_es.evaluate {path}\n"
-        f"From Python: jax_es.load_policy({str(path)!r})\n"
+        f"{how_to_use(request.run)}\n"
     )
     return 0
 
@@ -182,6 +187,8 @@ def parse(argv: list[str]) -> Request:
         kept = {k: v for k, v in settings.method().settings.items() if k != "steps"}
         check_method(run, Method(settings.algo, kept))
         run.check_resumable(config)
+        named = names_environment(rest)
+        check_import(config.env.id, run.path, arguments.trust or named)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         task = preset_name or config.env.id.replace("/", "-")

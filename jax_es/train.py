@@ -22,6 +22,7 @@ from jax_es.command_line import (
     StopSignals,
     input_errors,
     named_folder,
+    names_environment,
     parse_options,
     report_stop,
     run_program,
@@ -45,13 +46,16 @@ from jax_es.run_directory import (
     check_method,
     check_name,
     find_run_or_experiment,
+    how_to_use,
     path_to_resume,
     resume_options,
+    trust_option,
     warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from jax_es.training import TrainingResult, begin, run_training
+from jax_es.trust import check_import, trust_source
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
 
@@ -79,6 +83,9 @@ class Arguments:
     """Continue the run or the experiment --name from its last checkpoint, to the same
     numbers as if it had never stopped. Without a PRESET its own configuration is
     taken."""
+    trust: bool = False
+    """Import the modules that environments of --resume and --init name (module:id),
+    which may run any code; not needed for one that --env.id names."""
 
 
 class Request(NamedTuple):
@@ -234,6 +241,8 @@ def parse(argv: list[str]) -> Request:
         check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
+        named = names_environment(rest)
+        check_import(config.env.id, run.path, arguments.trust or named)
         is_experiment = run.file == EXPERIMENT_FILE
         require(
             is_experiment or arguments.seeds is None,
@@ -255,6 +264,8 @@ def parse(argv: list[str]) -> Request:
             arguments.runs_dir
             / (arguments.name or _new_name(preset_name, config, num_seeds))
         )
+    if arguments.trust and config.init is not None:
+        trust_source(config.init)
     return Request(config, preset_name, run, arguments.resume, num_seeds)
 
 
@@ -300,8 +311,7 @@ def _where_to_look(run: RunDirectory) -> str:
     path = run.path
     return (
         f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
-        f"Evaluate: python -m jax_es.evaluate {path}\n"
-        f"From Python: jax_es.load_policy({str(path)!r})"
+        f"{how_to_use(run)}"
     )
 
 
@@ -316,7 +326,7 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
         f"Evaluation return over {len(results)} seeds, median and range: {first} at "
         f"the start, {final} at the end, {best} at best.\n"
         f"Runs: {path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
-        f"Evaluate: python -m jax_es.evaluate {path}\n"
+        f"Evaluate: python -m jax_es.evaluate {path}{trust_option(experiment)}\n"
         f"Plot: python -m jax_es.plot {path}\n"
         f"Report: python -m jax_es.report {path}"
     )

@@ -1,14 +1,19 @@
 """Runs and datasets made elsewhere: nothing in them runs code or writes outside."""
 
+import dataclasses
+import importlib
+import itertools
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from jax_es import collect, pretrain
+from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
+from jax_es.cloning import CloningConfig
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -18,14 +23,18 @@ from jax_es.config import (
 )
 from jax_es.dataset_writer import DatasetWriter
 from jax_es.dataset_writer import lock as dataset_lock
-from jax_es.experiment import TrainConfig
+from jax_es.loading import load_policy
+from jax_es.methods import Method
 from jax_es.metrics import MetricsWriter
 from jax_es.recording import Recording
-from jax_es.run_directory import RunDirectory
+from jax_es.run_directory import RunDirectory, resume_options
+from jax_es.teacher_settings import TeacherSettings
+from jax_es.train_config import TrainConfig, to_dict
 from jax_es.training import train_run
 from models import MLPConfig
 
 LIMIT = 5
+MODULES = itertools.count()
 ENV = EnvConfig("InvertedPendulum-v5", LIMIT)
 SLOTS = RolloutConfig(num_slots=1, num_devices=1, num_threads=1)
 TINY = TrainConfig(
@@ -49,7 +58,7 @@ def trained(tmp_path_factory):
 def folder(tmp_path, monkeypatch):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    for program in (collect, pretrain):
+    for program in (collect, evaluate, pretrain, teacher, train):
         monkeypatch.setattr(program, "use_compilation_cache", lambda: None)
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -242,3 +251,97 @@ def test_links_in_a_dataset_are_not_written_through(dataset, folder):
     with pytest.raises(ConfigError, match=message), dataset_lock(dataset):
         pass
     assert (outside / "metadata.json").read_text() == "mine"
+
+
+@pytest.fixture
+def foreign(trained, folder, monkeypatch):
+    """A run in ``runs/foreign`` whose environment is in a module that leaves a mark."""
+    name = f"planted_{next(MODULES)}"
+    monkeypatch.syspath_prepend(folder)
+    Path(f"{name}.py").write_text("open('imported', 'w').close()\n")
+    run = Path("runs/foreign")
+    shutil.copytree(trained, run)
+    record = json.loads((run / "config.json").read_text())
+    record["config"]["env"]["id"] = f"{name}:InvertedPendulum-v5"
+    (run / "config.json").write_text(json.dumps(record))
+    yield name
+    sys.modules.pop(name, None)
+
+
+NAMED = "runs/foreign has the environment {0}:InvertedPendulum-v5, for which the module"
+EVALUATE = ["runs/foreign", "--episodes", "1"]
+INIT = [
+    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),
+    *("--env.max-episode-steps", str(LIMIT), "--es.num-pairs", "2"),
+    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
+    *("--num-generations", "1", "--init", "runs/foreign", "--name", "new"),
+]
+RESUME_RUN = ["--resume", "--name", "foreign"]
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (evaluate, EVALUATE),
+        (collect, ["runs/foreign", "--dataset", "b-v0", "--episodes", "1"]),
+        (train, RESUME_RUN),
+        (train, INIT),
+    ],
+)
+def test_no_module_that_a_run_names_is_imported_unasked(
+    foreign, capsys, program, arguments
+):
+    line = refused(program.main, arguments, capsys)
+    assert NAMED.format(foreign) in line
+    assert f"{foreign} would be imported" in line
+    assert "add --trust (from Python: trust=True" in line
+    assert not Path("imported").exists()
+    assert not Path("runs/new").exists()
+    assert program.main([*arguments, "--trust"]) == 0
+    assert Path("imported").exists()
+
+
+def test_a_module_named_on_the_command_line_is_imported(foreign, capsys):
+    env_id = f"{foreign}:InvertedPendulum-v5"
+    assert train.main([*RESUME_RUN, "--env.id", env_id]) == 0
+    assert Path("imported").exists()
+    err = capsys.readouterr().err
+    assert "python -m jax_es.evaluate runs/foreign --trust" in err
+    assert "jax_es.load_policy('runs/foreign', trust=True)" in err
+    options = resume_options(RunDirectory(Path("runs/foreign")))
+    assert options == "--resume --name foreign --trust"
+
+
+def test_a_policy_is_loaded_from_modules_that_are_imported_or_trusted(foreign):
+    with pytest.raises(ConfigError, match=f"{foreign} would be imported"):
+        load_policy("runs/foreign")
+    assert not Path("imported").exists()
+    importlib.import_module(foreign)
+    Path("imported").unlink()
+    load_policy("runs/foreign")
+    del sys.modules[foreign]
+    load_policy("runs/foreign", trust=True)
+    assert Path("imported").exists()
+
+
+def test_reports_and_curves_import_nothing(foreign):
+    assert plot.main(["runs/foreign"]) == 0
+    assert report.main(["runs/foreign"]) == 0
+    assert not Path("imported").exists()
+
+
+@pytest.mark.parametrize("program", [pretrain, teacher])
+def test_other_resumes_ask_alike(foreign, capsys, program):
+    cloning = {**dataclasses.asdict(CloningConfig()), "dataset": "a-v0"}
+    method = Method("cloning", {**cloning, "target_returns": []})
+    if program is teacher:
+        method = TeacherSettings().method()
+    config = TrainConfig(
+        env=EnvConfig(f"{foreign}:InvertedPendulum-v5"),
+        policy=TINY.policy,
+        rollout=RolloutConfig(observation_statistics=False),
+    )
+    RunDirectory(Path("runs/foreign")).update(config=to_dict(config), method=method)
+    line = refused(program.main, RESUME_RUN, capsys)
+    assert NAMED.format(foreign) in line
+    assert not Path("imported").exists()
