@@ -17,6 +17,10 @@ import jax.numpy as jnp
 from jax_es.config import Shaping
 
 
+LARGEST = 1e37
+"""Returns beyond ±this count as this."""
+
+
 def replace_nonfinite(returns: jax.Array) -> jax.Array:
     """Puts NaN and ±∞ below every finite return, by at least the finite range.
 
@@ -27,6 +31,8 @@ def replace_nonfinite(returns: jax.Array) -> jax.Array:
         returns: any shape.
     """
     finite = jnp.isfinite(returns)
+    # So far from float32's end that no difference of two overflows.
+    returns = jnp.clip(returns, -LARGEST, LARGEST)
     # 0 stands in when nothing is finite: all members are then equally bad.
     lowest = jnp.min(returns, initial=jnp.inf, where=finite)
     highest = jnp.max(returns, initial=-jnp.inf, where=finite)
@@ -85,6 +91,9 @@ def standardize(returns: jax.Array) -> jax.Array:
         returns: ``[N, 2]``.
     """
     returns = replace_nonfinite(returns)
+    # To at most 1, or squares would overflow; by a power of two, which rounds nothing.
+    _, exponent = jnp.frexp(jnp.abs(returns).max())
+    returns = jnp.ldexp(returns, -exponent)
     spread = jnp.std(returns)
     # Equal returns carry no information: weight 0, not 0/0.
     scale = jnp.where(spread > 0, 1.0 / jnp.where(spread > 0, spread, 1.0), 0.0)

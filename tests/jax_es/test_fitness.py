@@ -196,6 +196,22 @@ def test_huge_returns_keep_their_order():
         )
 
 
+@pytest.mark.parametrize("power", [-80, -20, 20, 62, 80, 110])
+def test_any_magnitude_gives_the_same_weights_to_the_bit(shaping, power):
+    """Squares of returns above 1e19 are more than float32 holds."""
+    returns = np.random.default_rng(9).normal(size=(20, 2)).astype(np.float32)
+    expected = weights(shaping, returns)
+    assert (weights(shaping, returns * np.float32(2.0) ** power) == expected).all()
+    assert np.abs(expected).max() > 0.5
+
+
+def test_weights_are_finite_at_the_end_of_float32(shaping):
+    returns = [[3e38, -3e38], [1.0, 0.0], [NAN, 2e38], [-1e19, INF]]
+    shaped = weights(shaping, returns)
+    assert np.isfinite(shaped).all()
+    assert shaped[0] > shaped[1] > shaped[2]
+
+
 def test_standardize_loses_at_most_the_rounding_of_its_mean():
     # An error of δ in the float32 mean adds δ² to the variance: here δ ≤ 128.
     returns = 1e9 + 64.0 * np.array([[100, 0], [0, 300], [500, 100], [200, 200]])
