@@ -215,6 +215,7 @@ def on_grid(
         y: the field of which.
         grid: the x's; :func:`common_grid` if not given.
     """
+    runs = [_with(records, y) for records in runs]
     grid = common_grid(runs, x) if grid is None else grid
     # Before its first record a run has its initial mean: the first value holds.
     values = [np.interp(grid, _field(r, x), _field(r, y)) for r in runs]
@@ -235,6 +236,12 @@ def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     if len(shared) == min(map(len, xs)):
         return shared
     return np.linspace(start, end, 200)
+
+
+def _with(records: list[GenerationRecord], name: str) -> list[GenerationRecord]:
+    """Leaves out a closing evaluation, which has no population, where it matters."""
+    has = [r for r in records if r.num_episodes or not math.isnan(getattr(r, name))]
+    return has or records
 
 
 def _field(records: list[GenerationRecord], name: str) -> np.ndarray:

@@ -104,7 +104,8 @@ def population(panels: Panels, x: str = "generations") -> Figure:
     for axis, (title, runs) in zip(axes, cells, strict=True):
         grid, *_ = on_grid(runs, AXES[x][0], fields[0])
         mean, low, high, evaluation = (
-            np.median(on_grid(runs, AXES[x][0], field)[1], axis=0) for field in fields
+            np.median(on_grid(runs, AXES[x][0], field, grid)[1], axis=0)
+            for field in fields
         )
         axis.fill_between(
             grid,
@@ -162,9 +163,10 @@ def time(panels: Panels) -> Figure:
     shares = {name: [] for name in TIMES}
     for _, runs in cells:
         records = [record for run in runs for record in run]
-        total = sum(record.seconds_total for record in records)
+        # A closing evaluation, which is no generation, has none.
+        total = np.nansum([record.seconds_total for record in records])
         for name, (field, _, _) in TIMES.items():
-            seconds = sum(getattr(record, field) for record in records)
+            seconds = np.nansum([getattr(record, field) for record in records])
             shares[name].append(100 * seconds / total if total else 0.0)
     left = np.zeros(len(cells))
     for name, (_, shade, hatch) in TIMES.items():

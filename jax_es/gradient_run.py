@@ -23,7 +23,9 @@ from jax_es.generation import Parts, build, evaluation_tasks, score
 from jax_es.metrics import (
     GenerationRecord,
     MetricsWriter,
+    check_whole,
     evaluation_record,
+    num_whole_records,
     records_so_far,
 )
 from jax_es.normalization import ObservationStatistics
@@ -71,11 +73,15 @@ class GradientRun:
             parts: from :func:`build_for_evaluation`.
             num_evaluations: those that the restored checkpoint knows of; later records
                 are dropped. 0 for a new run.
+
+        Raises:
+            MetricsError: if records of these are missing.
         """
         self.parts = parts
         self.num_evaluations = num_evaluations
         self.best, self.seconds_before = -math.inf, 0.0
-        kept = [r for r in records_so_far(run.path) if r.generation < num_evaluations]
+        check_whole(run.path, num_whole_records(run.path), num_evaluations)
+        kept = records_so_far(run.path)[:num_evaluations]
         if kept:
             self.best = kept[-1].best_evaluation_return
             self.seconds_before = kept[-1].seconds_elapsed
@@ -143,6 +149,7 @@ class GradientRun:
         """
         returns = score(result.returns)
         if returns > self.best:
+            self._writer.check_place()
             self.best = returns
             self._checkpoints.save_best(step, self._state(mean, statistics, step, {}))
         record = evaluation_record(
@@ -172,6 +179,7 @@ class GradientRun:
             step: of the training, larger than that of earlier checkpoints.
             **more: what else a resume needs.
         """
+        self._writer.check_place()
         self._checkpoints.save(step, self._state(mean, statistics, step, more))
 
     def seconds(self) -> float:

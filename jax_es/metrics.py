@@ -35,6 +35,10 @@ class MetricsError(ValueError):
 class GenerationRecord:
     """What happened in one generation.
 
+    A finished run of OpenAI-ES has one record more than generations: the closing
+    evaluation of its last θ. It has no population (``num_episodes`` is 0), and a resume
+    to more generations replaces it.
+
     Returns are undiscounted reward sums of an episode in the environment's unit;
     lengths and steps are environment steps; times are wall-clock seconds. What was not
     measured is NaN.
@@ -131,8 +135,9 @@ def evaluation_record(
     lengths: ArrayLike,
     best: float,
     seconds_elapsed: float,
+    env_steps: int = 0,
 ) -> GenerationRecord:
-    """Returns the record of a run without populations: an evaluation, and no more.
+    """Returns the record of an evaluation without a population.
 
     Args:
         generation: index of the evaluation, from 0.
@@ -141,6 +146,7 @@ def evaluation_record(
         lengths: ``[E]``, theirs.
         best: highest mean evaluation return so far.
         seconds_elapsed: since the run began.
+        env_steps: those of ``total_env_steps`` that the evaluation took.
     """
     evaluated = return_statistics(returns)
     unmeasured: dict[str, Any] = {
@@ -149,6 +155,7 @@ def evaluation_record(
     }
     measured = {
         "generation": generation,
+        "env_steps": env_steps,
         "total_env_steps": total_env_steps,
         "evaluation_return_mean": evaluated.mean,
         "evaluation_return_std": evaluated.std,
@@ -291,18 +298,32 @@ class MetricsWriter:
                 f"{path} has records of another run: choose another run directory or"
                 " resume that run"
             )
-        self._file = open_to_append(path)
+        self._path, self._file = path, open_to_append(path)
         self._tensorboard = _open_tensorboard(
             directory / TENSORBOARD_FOLDER, resume_after_generation
         )
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
+        self.check_place()
         self._file.write(_to_line(record))
         self._file.flush()
         os.fsync(self._file.fileno())
         if self._tensorboard is not None:
             self._tensorboard.write(record)
+
+    def check_place(self) -> None:
+        """Raises ``MetricsError`` if the file is no longer in its place."""
+        try:
+            here = self._path.stat()
+        except OSError:
+            here = None
+        if here is None or not os.path.samestat(here, os.fstat(self._file.fileno())):
+            raise MetricsError(
+                f"{self._path} was moved, replaced or deleted while the run went on, "
+                "and nothing is written any more; put its folder back, then continue "
+                "with --resume."
+            )
 
     def close(self) -> None:
         """Closes the files; closing twice does no harm."""
@@ -344,6 +365,29 @@ def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationReco
     """Reads the records of a run that may not have begun, as :func:`read_metrics`."""
     begun = (Path(run_directory) / METRICS_FILE).exists()
     return read_metrics(run_directory) if begun else []
+
+
+def num_whole_records(run_directory: str | os.PathLike[str]) -> int:
+    """Counts a run's first records, up to the first generation without one."""
+    generations = [record.generation for record in records_so_far(run_directory)]
+    numbered = enumerate(generations)
+    return next((i for i, found in numbered if found != i), len(generations))
+
+
+def check_whole(
+    run_directory: str | os.PathLike[str], num_records: int, num_finished: int
+) -> None:
+    """Checks that a run that is resumed has all its records.
+
+    Raises:
+        MetricsError: saying which are missing.
+    """
+    if num_records < num_finished:
+        raise MetricsError(
+            f"{Path(run_directory) / METRICS_FILE} has whole records of the first "
+            f"{num_records} generations alone, and {num_finished} are finished: "
+            "restore it from a backup, or start a new run with another --name."
+        )
 
 
 def _to_line(record: GenerationRecord) -> bytes:
@@ -429,6 +473,7 @@ class _TensorBoard:
         scalars = {
             f"{group}/{name}": getattr(record, name)
             for group, names in TENSORBOARD_GROUPS.items()
+            if record.num_episodes or group != "population"
             for name in names
         }
         summary = self._summary_pb2.Summary()

@@ -22,6 +22,7 @@ from jax_es.cloning import Cloner, CloningState
 from jax_es.config import CloningConfig, ConfigError, require
 from jax_es.dataset import Episodes, read_episodes
 from jax_es.epochs import (
+    CLONING_FILE,
     EPOCHS,
     EpochRecord,
     TargetEvaluation,
@@ -211,7 +212,11 @@ def begin(
         f"epochs must be at least {finished}, the epochs that {run.path} has "
         f"finished, got {pretraining.config.epochs}.",
     )
-    read_epochs(run.path)
+    require(
+        len(read_epochs(run.path)) >= finished,
+        f"{run.path / CLONING_FILE} lacks records of the {finished} finished epochs: "
+        "restore it from a backup, or start a new run with another --name.",
+    )
     run.resume(config)
     run.update(method=method)
     return state

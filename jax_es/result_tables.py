@@ -153,9 +153,9 @@ def _caption(rows: Sequence[Row]) -> str:
     episodes = _one_of({run.config.evaluation.num_episodes for run in runs})
     return _paragraph(
         "Mean evaluation return of θ over "
-        f"{episodes} episodes: median over the seeds, "
-        "lowest to highest in brackets, at the first generation, the last one and the "
-        "run's best one; environment steps and wall-clock minutes are medians. "
+        f"{episodes} episodes, the first of a run, its last and its best: median over "
+        "the seeds, lowest to highest in brackets; environment steps and wall-clock "
+        "minutes are medians. "
         f"A run had {_machines(runs)}."
     )
 

@@ -20,10 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from jax_es.config import ConfigError, require
 from jax_es.devices import available_cores
 from jax_es.files import open_lock
 from jax_es.methods import OPENAI_ES, Method
+from jax_es.metrics import METRICS_FILE
 from jax_es.outputs import whole_file
 from jax_es.train_config import TrainConfig, differences, from_dict, to_dict
 from jax_es.version import __version__
@@ -109,11 +112,21 @@ class RunDirectory:
         return from_dict(self.record()["config"])
 
     def check_new(self) -> None:
-        """Raises ``ConfigError`` if a run or an experiment is there already."""
+        """Raises ``ConfigError`` if a run, an experiment or a part of one is there."""
         if any((self.path / file).exists() for file in (CONFIG_FILE, EXPERIMENT_FILE)):
             raise ConfigError(
                 f"{self.path} holds a run already; continue it with --resume or choose "
                 "another --name."
+            )
+        left = dict.fromkeys(
+            (run.path for run in seed_runs(self.path)), EXPERIMENT_FILE
+        )
+        left |= {self.path / METRICS_FILE: CONFIG_FILE, self.checkpoints: CONFIG_FILE}
+        for part, file in left.items():
+            require(
+                not part.exists(),
+                f"{part} is there, and {self.path / file}, to which it belongs, is "
+                "missing; restore that from a copy, or choose another --name.",
             )
 
     def method(self) -> Method:
@@ -229,6 +242,7 @@ class RunDirectory:
         Raises:
             ConfigError: if nothing can be written.
         """
+        warn_of_changed_versions(self)
         if differences(self.config(), config):
             self.update(config=to_dict(config))
 
@@ -426,10 +440,14 @@ def _no_run(path: Path) -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """Returns the versions that may change a run's numbers; None if not installed."""
+    """Returns what may change a run's numbers: versions, and what JAX computes on.
+
+    A package that is not installed has None.
+    """
     found: dict[str, str | None] = {
         "jax-es": __version__,
         "python": platform.python_version(),
+        "platform": jax.default_backend(),
     }
     for package in PACKAGES:
         try:

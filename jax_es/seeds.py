@@ -216,7 +216,10 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
     added = range(config.seed + before, config.seed + num_seeds)
     if config.init is not None and added:
         _check_buildable(config, added)
-    if differences(stored, config):
+    changed = differences(stored, config)
+    if {"num_generations", "max_env_steps"} & {*changed}:
         # Finished seeds may have to go further: each is looked at again.
         folder.update(config=to_dict(config), results={})
+    elif changed:
+        folder.update(config=to_dict(config))
     folder.update(num_seeds=num_seeds)

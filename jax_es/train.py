@@ -50,7 +50,6 @@ from jax_es.run_directory import (
     path_to_resume,
     resume_options,
     trust_option,
-    warn_of_changed_versions,
 )
 from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
@@ -173,8 +172,6 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
                 find_source(parts)  # refused before there is a folder
             stack.enter_context(run.lock())
             state = begin(parts, run, request.resume, request.preset)
-            if request.resume:
-                warn_of_changed_versions(run)
         progress = Progress(
             request.config.num_generations,
             int(state.es.generation),

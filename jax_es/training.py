@@ -8,6 +8,7 @@ same numbers.
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,9 @@ from jax_es.methods import OPENAI_ES
 from jax_es.metrics import (
     GenerationRecord,
     MetricsWriter,
+    check_whole,
+    evaluation_record,
+    num_whole_records,
     read_metrics,
     records_so_far,
     return_statistics,
@@ -66,11 +70,12 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
         ConfigError: if more generations are finished than are asked for, or the run
             that ``init`` names is needed and does not fit.
         CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
+        MetricsError: if records of finished generations are missing.
     """
     checkpoints = Checkpoints(run.checkpoints)
     if resume and checkpoints.steps():
         template = initial_state(parts, is_template=True)
-        state = place(parts, checkpoints.restore_latest(template).state)
+        state = place(parts, _restored(run, checkpoints, template))
     else:
         state = _first_state(parts, run, find_source(parts))
     finished = int(state.es.generation)
@@ -81,6 +86,24 @@ def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
         f"has finished, got {parts.config.num_generations}.",
     )
     return state
+
+
+def _restored(
+    run: RunDirectory, checkpoints: Checkpoints, template: TrainState
+) -> TrainState:
+    """Restores the last checkpoint before which no record is missing."""
+    latest = checkpoints.restore_latest(template)
+    num_records = num_whole_records(run.path)
+    if latest.step <= num_records:
+        return latest.state
+    earlier = [step for step in checkpoints.steps() if step <= num_records]
+    check_whole(run.path, num_records, earlier[-1] if earlier else latest.step)
+    warnings.warn(
+        f"{run.path} lacks records of generations before {latest.step}; the run goes "
+        f"on from its checkpoint {earlier[-1]}.",
+        stacklevel=2,
+    )
+    return checkpoints.restore(earlier[-1], template).state
 
 
 def _first_state(parts: Parts, run: RunDirectory, source: Source | None) -> TrainState:
@@ -149,11 +172,11 @@ def run_training(
         Stopped: after a checkpoint of the last finished generation.
     """
     first = int(state.es.generation)
-    session = _Session(parts, run, progress, check_stop, first)
     with MetricsWriter(run.path, first - 1) as writer, progress:
+        session = _Session(parts, run, writer, progress, check_stop, first)
         try:
             while not is_finished(parts.config, state):
-                state = session.advance(state, writer)
+                state = session.advance(state)
             final = session.evaluate_final(state)
         finally:
             session.save(state)
@@ -218,21 +241,22 @@ class _Session:
         self,
         parts: Parts,
         run: RunDirectory,
+        writer: MetricsWriter,
         progress: Progress,
         check_stop: Callable[[], None],
         first: int,
     ) -> None:
-        self._parts = parts
+        self._parts, self._writer = parts, writer
         self._checkpoints = Checkpoints(run.checkpoints)
         self._progress = progress
         self._check_stop = check_stop
         self._saved = first
         self.records: list[GenerationRecord] = []
-        kept = [r for r in records_so_far(run.path) if r.generation < first]
+        kept = read_metrics(run.path)
         before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - before
 
-    def advance(self, state: TrainState, writer: MetricsWriter) -> TrainState:
+    def advance(self, state: TrainState) -> TrainState:
         """Runs one generation; records it, then saves what follows from it.
 
         The order matters: a run killed after the record but before the checkpoint
@@ -242,8 +266,8 @@ class _Session:
         generation = run_generation(self._parts, state, self._on_step)
         if generation.is_best:
             self._save_best(state, generation.state.best_evaluation_return)
-        record = generation_record(generation, time.perf_counter() - self._started)
-        writer.write(record)
+        record = generation_record(generation, self._elapsed())
+        self._writer.write(record)
         self.records.append(record)
         self._progress.generation_done(record)
         if record.num_nonfinite or record.evaluation_num_nonfinite:
@@ -258,9 +282,10 @@ class _Session:
         return generation.state
 
     def evaluate_final(self, state: TrainState) -> float:
-        """Evaluates the last update's mean, which no generation will; keeps the best.
+        """Evaluates the last update's mean, which no generation will, and records it.
 
-        The episodes are those with which the next generation would begin.
+        The episodes are those with which the next generation would begin. A resume to
+        more generations has that one instead: its record replaces this one.
         """
         config = self._parts.config
         tasks = evaluation_tasks(
@@ -279,19 +304,35 @@ class _Session:
         final = score(result.returns)
         if final > state.best_evaluation_return:
             self._save_best(state, final)
+        record = evaluation_record(
+            int(state.es.generation),
+            state.total_env_steps + result.env_steps,
+            result.returns,
+            result.lengths,
+            max(final, state.best_evaluation_return),
+            self._elapsed(),
+            result.env_steps,
+        )
+        self._writer.write(record)
         return final
 
     def save(self, state: TrainState) -> None:
         """Saves ``state`` unless its generation is saved already."""
         step = int(state.es.generation)
         if step > self._saved:
+            self._writer.check_place()
             self._checkpoints.save(step, state)
             self._saved = step
 
     def _save_best(self, state: TrainState, best: float) -> None:
+        self._writer.check_place()
         self._checkpoints.save_best(
             int(state.es.generation), state._replace(best_evaluation_return=best)
         )
+
+    def _elapsed(self) -> float:
+        """Returns the wall-clock seconds since the run began, pauses left out."""
+        return time.perf_counter() - self._started
 
     def _on_step(self, progress: RolloutProgress) -> None:
         self._check_stop()

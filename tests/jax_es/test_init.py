@@ -420,7 +420,7 @@ def test_the_command_line_resumes_it(sources, folder, capsys):
     more = ["--resume", "--name", "new", "--num-generations", "2"]
     assert train.main(more) == 0
     assert train.main([*options, *more, "--num-generations", "3"]) == 0
-    assert len(read_metrics("runs/new")) == 3
+    assert len(read_metrics("runs/new")) == 4
 
 
 def test_a_run_of_another_method_is_not_resumed_by_es(sources, folder, capsys):

@@ -11,9 +11,10 @@ from jax_es import curves, figures, page, plot
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation import BASE, Condition, Evaluation
 from jax_es.experiment import TrainConfig
-from jax_es.metrics import GenerationRecord, MetricsWriter
+from jax_es.metrics import GenerationRecord, MetricsWriter, evaluation_record
 from jax_es.rollout import RolloutResult
 from jax_es.run_directory import RunDirectory
+from jax_es.thresholds import steps_to_reach
 from models import DecisionTransformerConfig, MLPConfig
 
 ROOT = Path(__file__).parents[2]
@@ -178,8 +179,18 @@ def timed(tmp_path):
                 times["seconds_total"] = sum(times.values())
                 shifted = {k: v + 2 * seed for k, v in spread.items()}
                 writer.write(record(generation, 9, 1.0, **times, **shifted))
+            # What no generation follows has neither a population nor their times.
+            writer.write(evaluation_record(3, 12, [5.0], [3], 5.0, 99.0, env_steps=3))
         paths.append(path)
     return curves.group(paths)
+
+
+def test_the_closing_evaluation_ends_the_learning_curve(timed):
+    (axis,) = figures.learning(timed, ("generations",)).axes
+    assert axis.get_lines()[0].get_ydata().tolist() == [1, 1, 1, 5]
+    ((*_, last, best, _, _),) = curves.table_rows(timed)
+    assert (last, best) == ("5 (5 to 5)", "5 (5 to 5)")
+    assert steps_to_reach(timed["Humanoid-v5"]["mlp"][0], 2.0) == 12
 
 
 def test_time_goes_where_it_went(timed):

@@ -215,6 +215,13 @@ def test_a_resumed_run_has_an_uninterrupted_runs_numbers(folder, monkeypatch):
 
 def test_more_epochs_continue_a_finished_run(folder, capsys):
     assert pretrain.main([*TINY, "--name", "a"]) == 0
+    for file in ("metrics.jsonl", "cloning.jsonl"):
+        whole = (folder / "runs/a" / file).read_text()
+        (folder / "runs/a" / file).write_text(whole.splitlines(keepends=True)[0])
+        assert pretrain.main(["--resume", "--name", "a"]) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"runs/a/{file}" in line and "restore it from a backup" in line
+        (folder / "runs/a" / file).write_text(whole)
     assert pretrain.main(["--resume", "--name", "a", "--epochs", "3"]) == 0
     assert "Resuming after step 22" in capsys.readouterr().err
     assert pretrain.main([*TINY, "--name", "b", "--epochs", "3"]) == 0

@@ -208,7 +208,7 @@ def test_the_torn_run_equals_the_whole_one(history):
     assert stages["end"].returncode == stages["whole"].returncode == 0
     whole, torn = (runs.folder / "runs" / name for name in ("whole", "torn"))
     expected = numbers(whole / METRICS_FILE)
-    assert [line["generation"] for line in expected] == list(range(NUM_GENERATIONS))
+    assert [line["generation"] for line in expected] == list(range(NUM_GENERATIONS + 1))
     for line, expected_line in zip(numbers(torn / METRICS_FILE), expected, strict=True):
         assert line == expected_line
     for which in ("last", "best"):

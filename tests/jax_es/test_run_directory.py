@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 
@@ -72,7 +73,13 @@ def test_other_versions_are_noticed(run):
     now = record["versions"]["jax"]
     record["versions"]["jax"] = "0.0.1"
     file.write_text(json.dumps(record))
-    assert changed_versions(run) == {"jax": ("0.0.1", now)}
+    record["versions"]["platform"] = "tpu"
+    file.write_text(json.dumps(record))
+    changed = {"platform": ("tpu", "cpu"), "jax": ("0.0.1", now)}
+    assert changed_versions(run) == changed
+    # Whoever resumes a run is told, from Python and of a cloning as well.
+    with pytest.warns(UserWarning, match="platform tpu → cpu"):
+        run.resume(TrainConfig())
 
 
 TINY = TrainConfig(
@@ -101,12 +108,24 @@ def test_nobody_touches_a_run_that_another_process_trains(tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_a_run_without_its_record_is_not_replaced(tmp_path):
+    train_run(TINY, tmp_path)
+    (tmp_path / "config.json").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl is there, .*config\.json"):
+        train_run(TINY, tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match="checkpoints is there"):
+        train_run(TINY, tmp_path)
+    assert contents(tmp_path).items() < before.items()
+
+
 def test_a_resume_refused_for_damaged_metrics_changes_nothing(tmp_path):
     train_run(TINY, tmp_path)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("damaged\n")
     before = contents(tmp_path)
-    with pytest.raises(MetricsError, match="line 2"):
+    with pytest.raises(MetricsError, match="line 3"):
         train_run(LONGER, tmp_path, resume=True)
     assert contents(tmp_path) == before
 
@@ -130,5 +149,5 @@ def test_an_experiment_folder_is_its_seeds_in_order(tmp_path):
     with pytest.raises(ConfigError, match=r"seed-3 is not a run.*Runs there"):
         find_runs(tmp_path / "seed-3")
     # A run is a run, whatever else is in its folder.
-    RunDirectory(tmp_path).create(TrainConfig(), "test")
+    shutil.copy(tmp_path / "other" / "config.json", tmp_path)
     assert find_runs(tmp_path) == [RunDirectory(tmp_path)]

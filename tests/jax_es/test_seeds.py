@@ -14,7 +14,7 @@ from jax_es.config import ConfigError, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.experiment import EnvConfig, TrainConfig
 from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
 from jax_es.run_directory import RunDirectory, find_run, find_runs
-from jax_es.training import train_run
+from jax_es.training import TrainingResult, train_run
 from models import MLPConfig
 
 TINY = TrainConfig(
@@ -99,7 +99,7 @@ def test_a_stopped_experiment_resumes_to_the_same_numbers(folder, capsys, monkey
     assert finished == {p: p.stat().st_mtime_ns for p in finished}
     for seed in (9, 10, 11):
         a, b = (f"runs/{name}/seed-{seed}" for name in ("whole", "torn"))
-        assert numbers(a) == numbers(b) and len(numbers(b)) == 3
+        assert numbers(a) == numbers(b) and len(numbers(b)) == 4
     records = [
         json.loads((folder / "runs" / name / "experiment.json").read_text())
         for name in ("whole", "torn")
@@ -140,6 +140,34 @@ def test_a_resume_may_train_longer_and_more_seeds(folder):
         with pytest.raises(ConfigError, match=words):
             jax_es.train_seeds(config, num_seeds, "grown", resume=True)
         assert (folder / "grown/experiment.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "unfinished"),
+    [
+        ({"checkpoint_every": 7}, []),
+        ({"rollout": dataclasses.replace(TINY.rollout, num_threads=1)}, []),
+        ({"num_generations": 4}, [9]),
+    ],
+)
+def test_only_longer_runs_make_finished_seeds_unfinished(change, unfinished, folder):
+    with seeds.open_experiment(TINY, 1, "many", False, "test") as experiment:
+        experiment.finish(9, TrainingResult(None, [], 1.0, 2.0, 3.0))
+    config = dataclasses.replace(TINY, **change)
+    with seeds.open_experiment(config, 1, "many", True, "test") as experiment:
+        assert experiment.unfinished() == unfinished
+        assert experiment.seed_config(9) == config
+        assert len(experiment.results()) == 1 - len(unfinished)
+
+
+def test_an_experiment_without_its_record_is_not_begun_anew(folder, capsys):
+    with seeds.open_experiment(TINY, 1, "runs/many", False, "test") as experiment:
+        experiment.run(9).create(TINY, "test")
+    (folder / "runs/many/experiment.json").unlink()
+    assert train.main([*OPTIONS, "--seeds", "1", "--name", "many"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "seed-9 is there, and runs/many/experiment.json, to which" in line
+    assert not (folder / "runs/many/experiment.json").exists()
 
 
 def test_the_programs_of_finished_seeds_are_freed(monkeypatch):

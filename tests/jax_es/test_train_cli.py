@@ -183,7 +183,7 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(capsys, folder):
         "runs/tiny/metrics.jsonl",
     ):
         assert hint in text
-    assert len(read_metrics(run)) == 2
+    assert [r.generation for r in read_metrics(run)] == [0, 1, 2]
     stored = json.loads((run / "config.json").read_text())
     config = from_dict(stored["config"])
     assert config == find_run(run).config()
@@ -230,7 +230,7 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(capsys, folder):
         assert train.main(arguments) == 0
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "warning" in x]
     assert "runs/tiny began with other versions (jax 0.0 → " in line
-    assert [r.generation for r in read_metrics(run)] == [0, 1, 2]
+    assert [r.generation for r in read_metrics(run)] == [0, 1, 2, 3]
 
 
 def test_runs_get_names_of_their_own():

@@ -37,7 +37,12 @@ from jax_es.generation import (
     score,
     split,
 )
-from jax_es.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.metrics import (
+    METRICS_FILE,
+    WALL_CLOCK_FIELDS,
+    MetricsError,
+    read_metrics,
+)
 from jax_es.noise import FullNoise
 from jax_es.normalization import initial_statistics
 from jax_es.progress import Progress
@@ -323,7 +328,7 @@ def test_the_cap_cuts_members_alone_and_follows_their_lengths(parts):
 def test_records_add_up(parts, tmp_path):
     run = RunDirectory(tmp_path)
     result = train(parts, run)
-    records = read_metrics(run.path)
+    *records, closing = read_metrics(run.path)
     assert [r.generation for r in records] == [0, 1, 2, 3]
     assert records == result.records
     total, best, cap, elapsed = 0, -math.inf, 9, 0.0
@@ -356,6 +361,14 @@ def test_records_add_up(parts, tmp_path):
     assert records[-1].step_cap < 9
     assert result.first_evaluation == records[0].evaluation_return_mean
     assert result.best_evaluation == max(best, result.final_evaluation)
+    # The last update's mean has a record as well.
+    assert closing.generation == 4
+    assert closing.evaluation_return_mean == result.final_evaluation
+    assert closing.best_evaluation_return == result.best_evaluation
+    assert closing.env_steps == round(6 * closing.evaluation_length_mean) > 0
+    assert closing.total_env_steps == total + closing.env_steps
+    assert closing.seconds_elapsed >= records[-1].seconds_elapsed
+    assert closing.num_episodes == 0 and math.isnan(closing.return_mean)
     assert int(result.state.es.generation) == 4
 
 
@@ -373,7 +386,7 @@ def test_the_best_mean_is_kept(parts, tmp_path):
     run = RunDirectory(tmp_path)
     result = train(parts, run)
     evaluations = [r.evaluation_return_mean for r in read_metrics(run.path)]
-    evaluations.append(result.final_evaluation)
+    assert evaluations[-1] == result.final_evaluation
     best = Checkpoints(run.checkpoints).restore("best", initial_state(parts))
     assert best.step == int(np.argmax(evaluations))
     assert best.state.best_evaluation_return == max(evaluations)
@@ -446,7 +459,7 @@ def test_a_broken_evaluation_is_never_the_best(parts, tmp_path):
     records = read_metrics(run.path)
     assert records[1].best_evaluation_return == records[0].best_evaluation_return
     assert all(math.isfinite(r.best_evaluation_return) for r in records)
-    assert len(records) == 4
+    assert len(records) == 5
 
 
 def test_only_the_first_generation_compiles(compilations, tmp_path):
@@ -529,7 +542,9 @@ def test_environment_steps_may_end_a_run(parts, tmp_path):
         short.path.mkdir(exist_ok=True)
         limited = with_config(parts, max_env_steps=limit)
         train(limited, short, resume=short.checkpoints.exists())
-        assert numbers(short) == numbers(whole)[:count]
+        *before, closing = numbers(short)
+        assert before == numbers(whole)[:count]
+        assert closing["generation"] == count
 
 
 def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
@@ -537,7 +552,7 @@ def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
     limited = with_config(parts, max_env_steps=1)
     begin(limited, run, False, "probe")
     train(limited, run)
-    assert len(read_metrics(run.path)) == 1
+    assert len(read_metrics(run.path)) == 2
     begin(limited, run, True, "probe")  # its own limit: nothing is left to do
     with pytest.raises(ConfigError, match="max_env_steps must be more than"):
         begin(with_config(parts, max_env_steps=2), run, True, "probe")
@@ -623,10 +638,11 @@ def test_pairs_that_follow_the_episodes_resume_to_the_same_numbers(tmp_path):
     result = train(parts, torn, resume=True)
     assert_equal_bits(result.state, expected.state)
     assert numbers(torn) == numbers(whole)
-    episodes = [record.num_episodes for record in read_metrics(whole.path)]
+    *records, _ = read_metrics(whole.path)
+    episodes = [record.num_episodes for record in records]
     assert episodes[0] == 8
     assert len(set(episodes[1:])) > 1
-    lengths = [record.episode_length_mean for record in read_metrics(whole.path)]
+    lengths = [record.episode_length_mean for record in records]
     for length, count in zip(lengths, episodes[1:], strict=False):
         assert count == min(24, 8 * math.ceil(100 / (8 * length)))
 
@@ -645,6 +661,46 @@ def test_pairs_that_follow_the_episodes_do_not_depend_on_devices():
         *(jax.tree.leaves(s.es.mean) for s in states), strict=True
     ):
         np.testing.assert_allclose(first, second, rtol=1e-5)
+
+
+def test_missing_records_are_made_again_or_named(parts, tmp_path):
+    """From an earlier checkpoint; without one that is early enough it is refused."""
+    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
+    train(parts, whole)
+    begin(parts, torn, False, "probe")
+    train(parts, torn)
+    file = torn.path / METRICS_FILE
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert Checkpoints(torn.checkpoints).steps() == [2, 3, 4]
+    for kept, step in ((lines[:3], 3), (lines[:2] + lines[3:], 2)):
+        file.write_bytes(b"".join(kept))
+        with pytest.warns(UserWarning, match=f"goes on from its checkpoint {step}"):
+            train(parts, torn, resume=True)
+        assert numbers(torn) == numbers(whole)
+    for kept in (lines[:1], lines[1:], [], None):
+        file.unlink() if kept is None else file.write_bytes(b"".join(kept))
+        before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+        with pytest.raises(MetricsError, match=r"first [01] .* and 4 are finished"):
+            begin(with_config(parts, num_generations=5), torn, True, "probe")
+        assert {p: p.read_bytes() for p in before if p.exists()} == before
+
+
+def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
+    """It neither trains on into the old name nor loses what it has."""
+    whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
+    train(parts, whole)
+    away, seen = tmp_path / "away", itertools.count()
+
+    def rename():
+        if next(seen) == 100:
+            run.path.rename(away)
+
+    with pytest.raises(MetricsError, match=r"run/metrics.jsonl was moved"):
+        train(parts, run, check_stop=rename)
+    assert not run.path.exists()
+    away.rename(run.path)
+    train(parts, run, resume=True)
+    assert numbers(run) == numbers(whole)
 
 
 def learn(parts, num_generations):
