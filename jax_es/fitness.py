@@ -16,7 +16,6 @@ import jax.numpy as jnp
 
 from jax_es.config import Shaping
 
-
 LARGEST = 1e37
 """Returns beyond ±this count as this."""
 

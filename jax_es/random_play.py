@@ -66,6 +66,7 @@ def play_at_random(env: VectorEnv, tasks: Tasks) -> RolloutResult:
         returns=np.zeros(num_tasks),
         lengths=np.zeros(num_tasks, np.int32),
         failed=np.zeros(num_tasks, bool),
+        healthy_rewards=np.zeros(num_tasks),
         observations=initial_statistics(0),
         env_steps=0,
         computed_steps=0,
