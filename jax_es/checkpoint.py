@@ -62,6 +62,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,10 +216,11 @@ class Checkpoints:
             self._prune(series, path, keep)
         # Orbax reports a full disk as ValueError, the file system as OSError.
         except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
+            with contextlib.suppress(OSError):
+                _remove_unfinished(folder)
             raise CheckpointError(
-                f"cannot save a checkpoint in {folder}: {reason}; free space or make"
-                " it writable, then resume (earlier checkpoints are intact)"
+                f"cannot save a checkpoint in {folder}: {_reason(error)}; free space or"
+                " make it writable, then resume (earlier checkpoints are intact)"
             ) from error
         return path
 
@@ -309,7 +311,11 @@ def _write_step(folder: Path, step: int, arrays: dict[_Path, np.ndarray]) -> Non
     folder.mkdir()
     # Orbax refuses arrays without elements; the manifest suffices to restore them.
     filled = {path: array for path, array in arrays.items() if array.size}
-    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with (
+        _quiet(),
+        _without_stragglers(),
+        ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer,
+    ):
         checkpointer.save(folder / _STATE, args=ocp.args.PyTreeSave(_nest(filled)))
     content = {
         "format": _FORMAT,
@@ -535,3 +541,28 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _without_stragglers() -> Iterator[None]:
+    """Keeps a failed save from ending in a traceback for each array.
+
+    When one array cannot be written, Orbax closes its event loop. The others end later,
+    each in a thread that still wants to tell that loop; nobody has to know.
+    """
+    hook = sys.unraisablehook
+
+    def drop(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            hook(unraisable)
+
+    sys.unraisablehook = drop
+    yield
+    # Only now: after an error they are still to come.
+    sys.unraisablehook = hook
+
+
+def _reason(error: Exception) -> str:
+    """Returns what the operating system said, out of Orbax's account of it."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else str(error).partition("\n")[0]

@@ -1,9 +1,11 @@
 """What is saved comes back to the bit, and no kill or damage loses a run."""
 
+import errno
 import json
 import logging
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -492,6 +494,25 @@ def test_a_directory_that_cannot_be_written_is_one_clear_error(tmp_path):
     (tmp_path / "last").write_text("a file in the way")
     with pytest.raises(CheckpointError, match=f"cannot save a .* {tmp_path / 'last'}"):
         Checkpoints(tmp_path).save(1, small_state(1))
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, capfd):
+    # A limit on the size of files stands for a disk without space.
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    noise = np.random.default_rng(0).normal(size=(40, 30_000))
+    Checkpoints(tmp_path).save(1, {"x": np.zeros(2)})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, most))
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            Checkpoints(tmp_path).save(2, {f"w{i}": row for i, row in enumerate(noise)})
+        time.sleep(0.5)  # threads of Orbax are still at work
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    (line,) = str(caught.value).splitlines()
+    assert f"last: {os.strerror(errno.EFBIG)}; free space" in line
+    assert [path.name for path in (tmp_path / "last").iterdir()] == ["1"]
+    assert Checkpoints(tmp_path).restore("last").step == 1
+    assert capfd.readouterr() == ("", "")
 
 
 def test_orbax_stays_silent(tmp_path, caplog, capfd):
