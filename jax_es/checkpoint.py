@@ -63,6 +63,7 @@ import os
 import re
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -216,8 +217,7 @@ class Checkpoints:
             self._prune(series, path, keep)
         # Orbax reports a full disk as ValueError, the file system as OSError.
         except (OSError, ValueError) as error:
-            with contextlib.suppress(OSError):
-                _remove_unfinished(folder)
+            _make_room(folder)
             raise CheckpointError(
                 f"cannot save a checkpoint in {folder}: {_reason(error)}; free space or"
                 " make it writable, then resume (earlier checkpoints are intact)"
@@ -560,6 +560,14 @@ def _without_stragglers() -> Iterator[None]:
     yield
     # Only now: after an error they are still to come.
     sys.unraisablehook = hook
+
+
+def _make_room(folder: Path) -> None:
+    """Deletes what a failed save left, while its last threads may still write more."""
+    for _ in range(5):
+        with contextlib.suppress(OSError):
+            _remove_unfinished(folder)
+        time.sleep(0.1)
 
 
 def _reason(error: Exception) -> str:

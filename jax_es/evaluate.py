@@ -76,8 +76,8 @@ class Arguments:
     csv: Path | None = None
     """Also write a row for each condition of each run into this file."""
     video: Path | None = None
-    """Also record an episode of the first run, as it was trained, into this file (.mp4
-    or .gif)."""
+    """Also record the first episode of the first run, as it was trained, into this file
+    (.mp4 or .gif); of a game with sticky actions, another episode."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -149,8 +149,9 @@ def _record(
     arguments: Arguments, run: RunDirectory, experiment: Experiment, file: Path
 ) -> None:
     """Records the first of the episodes of the table."""
-    policy = load_policy(run.path, arguments.checkpoint, trust=arguments.trust)
     seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
+    # The seed decides the actions, too, of a policy that samples them.
+    policy = load_policy(run.path, arguments.checkpoint, seed, arguments.trust)
     record_video(policy, experiment.trained[0].config.env, file, seed)
 
 

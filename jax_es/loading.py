@@ -144,6 +144,7 @@ class LoadedPolicy:
         self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
         # The implementation is pinned, so that sampled actions repeat.
         self._key = jax.random.key(seed, impl="threefry2x32")
+        self._num_calls = 0
         self.reset()
 
     def __repr__(self) -> str:
@@ -187,14 +188,18 @@ class LoadedPolicy:
                 f"observation has {len(batch)} rows where earlier ones had "
                 f"{self._num_envs}; call reset() before acting in other environments."
             )
-        self._key, step_key = jax.random.split(self._key)
+        # Of a single environment, as in rollouts: the first episode is the one that a
+        # task of this seed has.
+        key = jax.random.fold_in(self._key, self._num_calls)
+        keys = key[None] if self._num_envs == 1 else jax.random.split(key, len(batch))
+        self._num_calls += 1
         self._carry, action = self._act(
             self._variables,
             self._carry,
             batch,
             np.broadcast_to(np.asarray(reward, np.float32), self._num_envs),
             np.broadcast_to(np.asarray(first, bool), self._num_envs),
-            jax.random.split(step_key, self._num_envs),
+            keys,
         )
         action = np.asarray(action)
         return action[0] if is_single else action

@@ -152,7 +152,8 @@ def parse(argv: list[str]) -> Request:
     if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
         base, defaults = _stored(rest, kind)
     else:
-        base = for_cloning(preset(preset_name or DEFAULT_PRESET, kind))
+        preset_name = DEFAULT_PRESET if preset_name is None else preset_name
+        base = for_cloning(preset(preset_name, kind))
         defaults = _arguments(base, CloningConfig())
     arguments = parse_options(
         Arguments,

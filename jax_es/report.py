@@ -115,9 +115,12 @@ def _output(arguments: Arguments) -> Path:
 def _read_json(file: Path) -> Any:
     try:
         values = json.loads(file.read_text())
-        require(is_nested(values), "it holds no results")
+        is_evaluation = isinstance(values, dict) and (
+            {"run", "episodes"} <= {*values} or is_nested(values.get("experiments"))
+        )
+        require(is_evaluation, "it holds no results")
         return values
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--evaluation {file} cannot be read ({error}); give a file that "
             "python -m jax_es.evaluate RUN --json printed."

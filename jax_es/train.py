@@ -214,7 +214,7 @@ def parse(argv: list[str]) -> Request:
             "Leave --policy out, or start a new run with another --name.",
         )
     else:
-        preset_name = preset_name or DEFAULT_PRESET
+        preset_name = DEFAULT_PRESET if preset_name is None else preset_name
         default = preset(preset_name, kind)
     arguments = parse_options(
         Arguments,

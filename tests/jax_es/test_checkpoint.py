@@ -505,7 +505,6 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, capfd):
     try:
         with pytest.raises(CheckpointError) as caught:
             Checkpoints(tmp_path).save(2, {f"w{i}": row for i, row in enumerate(noise)})
-        time.sleep(0.5)  # threads of Orbax are still at work
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     (line,) = str(caught.value).splitlines()

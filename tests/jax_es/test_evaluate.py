@@ -392,6 +392,43 @@ def test_discrete_actions_are_integers_sampled_by_seed(cartpole):
     assert gymnasium.spaces.Discrete(2).contains(action)
 
 
+class Coins(gymnasium.Env):
+    """A return tells all actions of its episode."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.worth = 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.worth *= 2
+        return np.zeros(1, np.float32), float(action) * self.worth, False, False, {}
+
+
+def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
+    folder, monkeypatch, capsys
+):
+    gymnasium.register("Coins-v0", Coins, max_episode_steps=LIMIT)
+    filmed = []
+
+    def film(policy, env, file, seed):
+        filmed.append(play(policy, seed)[0])
+
+    monkeypatch.setattr(evaluate_module, "record_video", film)
+    monkeypatch.setattr(evaluate_module, "check_encoder", lambda file: None)
+    try:
+        policy = MLPConfig(hidden_sizes=(), sample_actions=True)
+        train_run(tiny(policy, EnvConfig("Coins-v0"), num_generations=1), folder / "x")
+        assert main(["x", "--json", "--episodes", "1", "--video", "x.gif"]) == 0
+    finally:
+        del gymnasium.registry["Coins-v0"]
+    (returned,) = filmed
+    assert json.loads(capsys.readouterr().out)["return_mean"] == returned
+
+
 class Renderer(gymnasium.Env):
     """Draws frames of a changing grey, or cannot."""
 

@@ -356,6 +356,8 @@ def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
         (["{run}", "--evaluation", "gone.json"], "gone.json cannot be read"),
         (["{run}", "--evaluation", "{run}/metrics.jsonl"], "cannot be read"),
         (["{run}", "--evaluation", "{run}/number.json"], "it holds no results"),
+        (["{run}", "--evaluation", "{run}/other.json"], "it holds no results"),
+        (["{run}", "--evaluation", "{run}/deep.json"], "cannot be read"),
         (["{empty}"], "no finished generation"),
     ],
 )
@@ -366,6 +368,8 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, arguments, words):
         "empty": make_run(tmp_path / "empty", MLPConfig(), []),
     }
     (tmp_path / "run" / "number.json").write_text("[1, 2]")
+    (tmp_path / "run" / "other.json").write_text('{"a": 1}')
+    (tmp_path / "run" / "deep.json").write_text("[" * 100_000)
     assert report.main([text.format(**names) for text in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line

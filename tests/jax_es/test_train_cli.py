@@ -56,6 +56,7 @@ def refused(arguments, capsys):
     ("arguments", "words"),
     [
         (["humanoid-td"], ["preset 'humanoid-td'", "did you mean humanoid-dt"]),
+        ([""], ["preset '' is unknown", "Known: "]),
         (["--policy", "mpl"], ["policy 'mpl'", "did you mean mlp"]),
         (["--policy"], ["--policy needs a value"]),
         (["--es.sigm", "1"], ["--es.sigm", "--es.sigma"]),
