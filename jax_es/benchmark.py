@@ -25,6 +25,8 @@ episodes of five steps) belong to ``untrained``.
 Whole generations have fewer slots, see the table, but for ``--full``.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import statistics
@@ -32,10 +34,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jax_es import benchmark_cases as worker
-from jax_es.benchmark_cases import Measured, Measurements
 from jax_es.benchmark_rows import (
     NETWORKS,
     NORMALS,
@@ -53,13 +53,11 @@ from jax_es.benchmark_rows import (
 )
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.devices import (
-    available_cores,
-    configure_cpu_devices,
-    use_compilation_cache,
-)
 from jax_es.outputs import check_writable, whole_file
 from jax_es.run_directory import git_commit, machine, versions
+
+if TYPE_CHECKING:
+    from jax_es.benchmark_cases import Measured, Measurements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +95,8 @@ class Arguments:
 
     def work(self, network: str, setting: Setting = "usual") -> Work:
         """Returns how much work a process' rows are."""
+        from jax_es.devices import available_cores
+
         return work_of(
             network,
             setting,
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     with input_errors():
-        arguments = parse_options(Arguments, argv, prog="python -m jax_es.benchmark")
+        arguments = parse_options(Arguments, argv, "benchmark")
         _check(arguments)
         names = _names(arguments)
     if arguments.list:
@@ -206,6 +206,9 @@ def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
     Returns:
         The measurements, and a line for each case without any.
     """
+    from jax_es import benchmark_cases as worker
+    from jax_es.benchmark_cases import Measurements
+
     measurements, failures = [], []
     for number, case in enumerate(cases, 1):
         title = case.network or "physics"
@@ -314,6 +317,9 @@ def _listing() -> str:
 
 def _profile(arguments: Arguments, directory: Path) -> int:
     """Writes a profile and says where it is."""
+    from jax_es import benchmark_cases as worker
+    from jax_es.devices import configure_cpu_devices, use_compilation_cache
+
     configure_cpu_devices()
     use_compilation_cache()
     network = arguments.profile_network

@@ -1,5 +1,7 @@
 """Records episodes of a run: ``python -m jax_es.collect RUN --dataset NAME-v0``."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import math
@@ -9,11 +11,10 @@ import sys
 import typing
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jax_es.collecting import Collector, Progress, Recipe, check_same, digest
 from jax_es.command_line import (
     InputError,
     Stopped,
@@ -33,11 +34,11 @@ from jax_es.dataset import (
     import_minari,
     read_metadata,
 )
-from jax_es.dataset_writer import DatasetWriter, lock
-from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.experiment import make_devices, num_slots
-from jax_es.loading import load_mean
 from jax_es.run_directory import RunDirectory, experiment_of, find_run, versions
+
+if TYPE_CHECKING:
+    from jax_es.collecting import Collector, Progress
+
 
 DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
@@ -111,7 +112,9 @@ def _main(argv: list[str]) -> int:
     command = shlex.join(["python", "-m", "jax_es.collect", *argv])
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
-            arguments = parse_options(Arguments, argv, prog="python -m jax_es.collect")
+            arguments = parse_options(Arguments, argv, "collect")
+            from jax_es.dataset_writer import DatasetWriter, lock
+
             import_minari()
             path = dataset_root(arguments.root) / arguments.dataset
             run = find_run(arguments.run)
@@ -146,6 +149,9 @@ def _stored_recipe(path: Path, arguments: Arguments) -> dict[str, Any] | None:
     Raises:
         ConfigError: if it is there and should not be, or the other way round.
     """
+    from jax_es.collecting import Recipe
+    from jax_es.dataset_writer import DatasetWriter
+
     writer = DatasetWriter(path)
     if not arguments.resume:
         writer.check_new()
@@ -178,6 +184,11 @@ def _collector(
         ConfigError: if that is impossible, or would not continue ``stored``.
         CheckpointError: if the checkpoint is missing, damaged or of another network.
     """
+    from jax_es.collecting import Collector, Recipe, check_same, digest
+    from jax_es.devices import configure_cpu_devices, use_compilation_cache
+    from jax_es.experiment import make_devices, num_slots
+    from jax_es.loading import load_mean
+
     devices = run.config().rollout.num_devices
     # First, because reading a checkpoint starts JAX.
     configure_cpu_devices(devices if stored is None else stored["num_devices"])

@@ -1,11 +1,18 @@
-"""What the programs share on the command line: errors, names, stop signals."""
+"""What the programs share on the command line: options, errors, stop signals.
+
+A program imports what starts JAX or a simulator only after it has read its options,
+so that ``--help`` comes at once.
+"""
 
 import contextlib
 import dataclasses
 import io
+import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -15,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+import docstring_parser
 import tyro
 
 from jax_es.config import check_integers, require
@@ -50,6 +58,9 @@ def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> 
     with StopSignals(at_once=True) as signals:
         try:
             return program(arguments)
+        except BrokenPipeError:  # the reader has seen enough, as head has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except BaseException as error:
             ending = _ending(error, signals.signum)
             if ending is None:
@@ -71,6 +82,8 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
         return f"{name}: stopped; unfinished files are removed", 128 + signum
     if isinstance(error, InputError):
         return f"error: {error}", USAGE_ERROR
+    if not isinstance(error, Exception):  # --help ends by SystemExit
+        return None
     from jax_es.experiment import EnvironmentFailure  # late: it loads the simulators
 
     if isinstance(error, EnvironmentFailure):
@@ -89,21 +102,45 @@ class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
 
 
-def parse_options(arguments: type[T], argv: list[str], **options: Any) -> T:
+def parse_options(
+    arguments: type[T],
+    argv: list[str],
+    program: str,
+    *,
+    usage: str = "",
+    description: str | None = None,
+    short: dict[str, str] | None = None,
+    **options: Any,
+) -> T:
     """Reads options into a dataclass with tyro, whose error boxes become one line.
 
     Args:
         arguments: the dataclass.
         argv: the command line.
+        program: its name, as ``"train"``.
+        usage: arguments that are no options, as ``--help`` shows them.
+        description: of the program, a paragraph a line; the dataclass' own docstring
+            if not given.
+        short: short names of options.
         **options: passed on to ``tyro.cli``.
 
     Raises:
         InputError: for whatever tyro refuses.
     """
+    parts = [argument.partition("=") for argument in argv]
+    argv = ["".join([(short or {}).get(name, name), *rest]) for name, *rest in parts]
+    is_script = Path(sys.argv[0]).name == "jax-es"
+    command = f"jax-es {program}" if is_script else f"python -m jax_es.{program}"
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
-            parsed = tyro.cli(arguments, args=argv, **options)
+        with contextlib.redirect_stderr(errors), _docstrings_in_one_line():
+            parsed = tyro.cli(
+                arguments,
+                args=argv,
+                prog=f"{command} {usage}".rstrip(),
+                description=description and _wrapped(description),
+                **options,
+            )
         check_integers(dict(_leaves(dataclasses.asdict(parsed))))  # type: ignore
         return parsed
     except SystemExit as stop:
@@ -123,6 +160,36 @@ def _leaves(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _leaves(value)
         else:
             yield name, value
+
+
+def _wrapped(text: str) -> str:
+    """Fills each line's paragraph; a line indented is one that tyro does not join."""
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
+        for line in text.split("\n")
+    )
+
+
+@contextlib.contextmanager
+def _docstrings_in_one_line() -> Iterator[None]:
+    """Leaves the wrapping of a field's docstring to tyro.
+
+    It would keep the source's line breaks, and break between them once more.
+    """
+    parse = docstring_parser.parse_from_object
+
+    def parse_and_join(obj: Any) -> docstring_parser.Docstring:
+        parsed = parse(obj)
+        for field in parsed.params:
+            field.description = " ".join((field.description or "").split())
+        return parsed
+
+    docstring_parser.parse_from_object = parse_and_join
+    try:
+        yield
+    finally:
+        docstring_parser.parse_from_object = parse
 
 
 def take_option(arguments: list[str], option: str) -> str | None:

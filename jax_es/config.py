@@ -112,7 +112,7 @@ class ESConfig:
     sigma: float = 0.02
     """Standard deviation of the perturbation (σ), in the unit of the weights."""
     learning_rate: float = 0.05
-    """Step along the (momentum-averaged) natural-gradient estimate."""
+    """Step along the (momentum-averaged) natural-gradient estimate; --lr for short."""
     momentum: float = 0.9
     """β of m ← β m + (1 − β) g; read by optimizer momentum only."""
     weight_decay: float = 0.005
@@ -443,7 +443,7 @@ class CloningConfig:
     batch_size: int = 128
     """Windows in a step of gradient descent."""
     learning_rate: float = 1e-4
-    """Learning rate of AdamW after the warm-up."""
+    """Learning rate of AdamW after the warm-up; --lr for short."""
     warmup_steps: int = 10_000
     """Steps over which the learning rate rises linearly from 0; 0 for none."""
     weight_decay: float = 1e-4

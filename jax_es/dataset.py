@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_es.config import ConfigError, EnvConfig, check_types, require
-from jax_es.experiment import TrainConfig
 from jax_es.files import read_json
-from jax_es.loading import spaces
+from jax_es.train_config import TrainConfig
 
 DATA_FOLDER = "data"
 METADATA_FILE = "metadata.json"
@@ -94,6 +93,8 @@ def read_episodes(
     path = find_dataset(dataset, root)
     stored = open_dataset(path)
     _check_environment(path, stored, config.env)
+    from jax_es.loading import spaces  # late: it loads JAX
+
     expected = spaces(config)
     _check_spaces(path, stored, expected)
     lengths = np.zeros(stored.total_episodes, np.int64)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
 from jax_es.curves import (
@@ -68,7 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     with input_errors():
-        arguments = parse_options(Arguments, argv, prog="python -m jax_es.plot")
+        arguments = parse_options(Arguments, argv, "plot")
+        from jax_es import aggregate
+
         if not arguments.runs:
             raise ConfigError(
                 "RUN is missing; give at least one folder of a run or an experiment."
@@ -134,6 +135,8 @@ def _figures(
     arguments: Arguments, runs: list[Run], references: dict[str, float]
 ) -> dict[str, Callable[[], Any]]:
     """Returns what draws each figure that is asked for, by name."""
+    from jax_es import aggregate, figures
+
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
     xs = axes(runs) if arguments.x == "all" else (arguments.x or "env-steps",)
@@ -175,6 +178,8 @@ def save(figure: Any, output: Path) -> None:
     Raises:
         ConfigError: for an unknown ending or a folder that cannot be written.
     """
+    from jax_es import figures
+
     try:
         with figures.style(), whole_file(output) as draft:
             figure.savefig(draft)

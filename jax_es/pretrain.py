@@ -5,17 +5,17 @@ as in ``python -m jax_es.train``. The run is one like any other: ``evaluate``, `
 ``load_policy`` and ``train --init`` take it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import jax
 import tyro
 
-from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.command_line import (
     InputError,
     Stopped,
@@ -36,19 +36,9 @@ from jax_es.config import (
     RolloutConfig,
     require,
 )
-from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.epochs import CLONING_FILE
-from jax_es.experiment import check_cores, with_game, with_machine
 from jax_es.methods import CLONING, Method
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
-from jax_es.pretraining import (
-    Pretraining,
-    begin,
-    make_progress,
-    prepare,
-    run_pretraining,
-)
 from jax_es.run_directory import (
     RunDirectory,
     check_method,
@@ -61,11 +51,14 @@ from jax_es.run_directory import (
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 from jax_es.trust import check_import
 
-DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in a dataset.
+if TYPE_CHECKING:
+    from jax_es.pretraining import Pretraining
 
-usage: python -m jax_es.pretrain [PRESET] [--policy KIND] --dataset DATASET [--options]
+
+DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in --dataset.
 
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+
 KIND: {", ".join(POLICY_KINDS)} (default: the preset's); not lstm.
 
 The options' defaults below are those of the chosen preset."""
@@ -129,6 +122,9 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
+            from jax_es.devices import configure_cpu_devices, use_compilation_cache
+            from jax_es.experiment import with_machine
+
             configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
             # The run remembers it: another number of devices adds in another order.
@@ -158,11 +154,15 @@ def parse(argv: list[str]) -> Request:
     arguments = parse_options(
         Arguments,
         rest,
+        "pretrain",
         default=defaults,
-        prog="python -m jax_es.pretrain",
+        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
+        short={"--lr": "--learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
+    from jax_es.experiment import check_cores, with_game
+
     config = with_game(
         dataclasses.replace(
             base,
@@ -240,6 +240,10 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: between two epochs' checkpoints.
     """
+    from jax_es.checkpoint import CheckpointError
+    from jax_es.epochs import CLONING_FILE
+    from jax_es.pretraining import begin, make_progress, prepare, run_pretraining
+
     arguments, run = request.arguments, request.run
     with contextlib.ExitStack() as stack:
         with input_errors():
@@ -273,6 +277,8 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
 
 def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
     """Says what is about to run."""
+    import jax
+
     config, episodes = request.config, pretraining.recording.episodes
     leaves = jax.tree.leaves(pretraining.initial.mean)
     num_parameters = sum(leaf.size for leaf in leaves)
@@ -287,6 +293,8 @@ def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
 
 def _report_stop(stop: Stopped, request: Request) -> int:
     """Says what is saved; returns the exit code."""
+    from jax_es.checkpoint import Checkpoints
+
     run = request.run
     if not run.exists():
         return report_stop(stop, "nothing had begun; begin again with the same command")

@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from jax_es import aggregate, figures
 from jax_es.command_line import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
 from jax_es.curves import (
@@ -79,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     with input_errors():
-        arguments = parse_options(Arguments, argv, prog="python -m jax_es.report")
+        arguments = parse_options(Arguments, argv, "report")
         if not arguments.runs:
             raise ConfigError(
                 "RUN is missing; give at least one folder of a run or an experiment."
@@ -155,6 +154,8 @@ def report(
         ValueError: for a folder that is neither a run nor an experiment, or without a
             finished generation.
     """
+    from jax_es import aggregate, figures
+
     runs = read_runs(paths)
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
@@ -206,6 +207,8 @@ def _title(paths: tuple[Path, ...], tasks: list[dict[str, Any]], num_runs: int) 
 
 def _pictures(task: str, lines: Lines, evolved: Lines) -> list[str]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
+    from jax_es import figures
+
     # Of a single variant, the curve against time says what that against steps does.
     xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
     drawn = [
@@ -226,6 +229,8 @@ def _pictures(task: str, lines: Lines, evolved: Lines) -> list[str]:
 
 
 def _svg(figure: Any, label: str) -> str:
+    from jax_es import figures
+
     file = io.StringIO()
     with figures.style():
         figure.savefig(file, format="svg", metadata={"Date": None})

@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     with input_errors():
-        arguments = parse_options(Arguments, argv, prog="python -m jax_es.results")
+        arguments = parse_options(Arguments, argv, "results")
         before = _read(arguments.readme)
         after = rebuilt(before, arguments.results)
     if before == after:

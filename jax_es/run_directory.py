@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jax_es.config import ConfigError, require
-from jax_es.devices import available_cores
 from jax_es.files import open_lock
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.metrics import METRICS_FILE
@@ -475,6 +474,8 @@ def git_commit() -> str | None:
 
 def machine() -> dict[str, Any]:
     """Describes the machine: processor, cores in use, memory in GiB."""
+    from jax_es.devices import available_cores  # late: it loads JAX
+
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "system": f"{platform.system()} {platform.machine()}",

@@ -4,17 +4,17 @@ SAC or TD3, by gradients, learn the task of a preset or of ``--env.id``. What th
 is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import jax
 import tyro
 
-from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.command_line import (
     InputError,
     Stopped,
@@ -34,10 +34,6 @@ from jax_es.config import (
     RolloutConfig,
     require,
 )
-from jax_es.devices import configure_cpu_devices, use_compilation_cache
-from jax_es.experiment import check_vector_control, with_game
-from jax_es.gradient_run import GradientRun, build_for_evaluation
-from jax_es.loading import spaces
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
 from jax_es.progress import StepProgress
@@ -56,11 +52,14 @@ from jax_es.teacher_settings import TeacherSettings, settings_of
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 from jax_es.trust import check_import
 
+if TYPE_CHECKING:
+    from jax_es.gradient_run import GradientRun
+
+
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
 
-usage: python -m jax_es.teacher [PRESET] [--policy KIND] [--options]
-
 PRESET: {", ".join(PRESETS)}; its environment and transformer are taken. Or --env.id.
+
 KIND: mlp (the default), or with --algo td3 decision-transformer.
 
 The options' defaults below are those of the chosen preset."""
@@ -97,6 +96,8 @@ class Arguments:
     @property
     def config(self) -> TrainConfig:
         """What the run evaluates; it reads nothing else."""
+        from jax_es.experiment import with_game
+
         config = TrainConfig(
             env=self.env,
             policy=self.policy,
@@ -134,6 +135,8 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
+            from jax_es.devices import configure_cpu_devices, use_compilation_cache
+
             check_trainable(request)
             # One device, whose matrix products use all cores.
             configure_cpu_devices(1)
@@ -173,9 +176,11 @@ def parse(argv: list[str]) -> Request:
     arguments = parse_options(
         Arguments,
         rest,
+        "teacher",
         default=default,
-        prog="python -m jax_es.teacher",
+        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
+        short={"--lr": "--learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
     settings, config, name = arguments.settings, arguments.config, arguments.name
@@ -229,6 +234,9 @@ def check_trainable(request: Request) -> None:
     Raises:
         ConfigError: if not.
     """
+    from jax_es.experiment import check_vector_control
+    from jax_es.loading import spaces
+
     algo, config = request.settings.algo, request.config
     kind, policy = policy_kind(config.policy), config.policy
     kinds = ["mlp", *(["decision-transformer"] if algo == "td3" else [])]
@@ -259,6 +267,9 @@ def _train(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: at once; what went before the last evaluation is saved.
     """
+    from jax_es.checkpoint import CheckpointError
+    from jax_es.gradient_run import GradientRun, build_for_evaluation
+
     settings, run = request.settings, request.run
     with contextlib.ExitStack() as stack:
         with input_errors():
@@ -305,6 +316,8 @@ def _begin(request: Request, teacher: Any) -> int:
         ConfigError: if it cannot be created or continued.
         CheckpointError: likewise.
     """
+    from jax_es.checkpoint import Checkpoints
+
     run, settings = request.run, request.settings
     if not request.resume:
         run.create(request.config, request.preset, method=settings.method())
@@ -329,6 +342,8 @@ def _begin(request: Request, teacher: Any) -> int:
 
 def _last_step(run: RunDirectory) -> int:
     """Returns the step at which a resume begins; -1 if nothing is saved."""
+    from jax_es.checkpoint import Checkpoints
+
     saved = {*_import_sbx().saved_steps(run.path / SAVED)}
     return max(saved & {*Checkpoints(run.checkpoints).steps()}, default=-1)
 
@@ -380,6 +395,8 @@ class _Training:
 
 def _opening(request: Request, teacher: Any) -> str:
     """Says what is about to run."""
+    import jax
+
     config, settings = request.config, request.settings
     count = sum(leaf.size for leaf in jax.tree.leaves(teacher.mean()))
     begins = (

@@ -22,7 +22,7 @@ class TeacherSettings:
     """Environment steps between evaluations. Each is a checkpoint, and a new episode
     begins after it."""
     learning_rate: float = 3e-4
-    """Adam's step, of actor, critics and temperature."""
+    """Adam's step, of actor, critics and temperature; --lr for short."""
     batch_size: int = 256
     """Transitions in a gradient step."""
     buffer_size: int = 1_000_000

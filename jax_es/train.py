@@ -4,18 +4,18 @@ A preset is a whole configuration; options change single fields of it. ``--help`
 after a preset shows its values.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import jax
 import numpy as np
 import tyro
 
-from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.command_line import (
     InputError,
     Stopped,
@@ -29,13 +29,6 @@ from jax_es.command_line import (
     take_option,
 )
 from jax_es.config import ConfigError, require
-from jax_es.devices import (
-    configure_cpu_devices,
-    use_compilation_cache,
-)
-from jax_es.experiment import check_cores, with_game, with_machine
-from jax_es.fine_tuning import find_source
-from jax_es.generation import Parts, TrainState, build
 from jax_es.methods import OPENAI_ES
 from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
@@ -51,16 +44,19 @@ from jax_es.run_directory import (
     resume_options,
     trust_option,
 )
-from jax_es.seeds import Experiment, SeedResult, open_experiment
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
-from jax_es.training import TrainingResult, begin, run_training
 from jax_es.trust import check_import, trust_source
+
+if TYPE_CHECKING:
+    from jax_es.generation import Parts, TrainState
+    from jax_es.seeds import Experiment, SeedResult
+    from jax_es.training import TrainingResult
+
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
 
-usage: python -m jax_es.train [PRESET] [--policy KIND] [--options]
-
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+
 KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
 
 The options' defaults below are those of the chosen preset."""
@@ -114,6 +110,9 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
+            from jax_es.devices import configure_cpu_devices, use_compilation_cache
+            from jax_es.experiment import with_machine
+
             configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
             # The run remembers it: on a machine with another number of cores it would
@@ -131,6 +130,8 @@ def _main(argv: list[str]) -> int:
 
 def _train_seeds(request: Request, num_seeds: int, signals: StopSignals) -> int:
     """Trains an experiment's runs; returns the exit code."""
+    from jax_es.seeds import open_experiment
+
     with contextlib.ExitStack() as stack:
         with input_errors():
             experiment = stack.enter_context(
@@ -164,6 +165,11 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         InputError: for what the user can do something about.
         Stopped: after a checkpoint.
     """
+    from jax_es.checkpoint import CheckpointError
+    from jax_es.fine_tuning import find_source
+    from jax_es.generation import build
+    from jax_es.training import begin, run_training
+
     with contextlib.ExitStack() as stack:
         run = request.run
         with input_errors():
@@ -219,11 +225,16 @@ def parse(argv: list[str]) -> Request:
     arguments = parse_options(
         Arguments,
         rest,
+        "train",
         default=Arguments(default),
-        prog="python -m jax_es.train",
+        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
+        short={"--lr": "--es.learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
+    from jax_es.experiment import check_cores, with_game
+    from jax_es.seeds import Experiment
+
     given = arguments.config.env
     require(
         given.game is None or given.id == default.env.id,
@@ -280,6 +291,8 @@ def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> s
 
 def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     """Says what is about to run."""
+    import jax
+
     config = request.config
     num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state.es.mean))
     begins = (
@@ -333,6 +346,8 @@ def _report_stop(
     stop: Stopped, run: RunDirectory, experiment: Experiment | None = None
 ) -> int:
     """Says what is saved; returns the exit code."""
+    from jax_es.checkpoint import Checkpoints
+
     if not run.exists() and experiment is None:
         return report_stop(stop, "nothing had begun; begin again with the same command")
     steps = Checkpoints(run.checkpoints).steps()

@@ -34,6 +34,7 @@ HOMES = {
         *("command_line", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect"),
     },
+    "docstring_parser": {"command_line"},
     "rich": {"progress"},
     "tensorboardX": {"metrics"},
     "matplotlib": {"figures", "benchmark"},

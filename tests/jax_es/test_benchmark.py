@@ -94,7 +94,7 @@ def test_whole_generations_have_four_tasks_a_slot():
 
 
 def test_a_process_for_each_network_and_setting(monkeypatch):
-    monkeypatch.setattr(benchmark, "available_cores", lambda: 4)
+    monkeypatch.setattr("jax_es.devices.available_cores", lambda: 4)
     rows = choose(["*/humanoid-dt", "*/humanoid-dt/1*", "*/humanoid-dt/whole", NORMALS])
     cases = plan(rows, benchmark.Arguments(num_groups=2))
     settings = {case.setting: case for case in cases[1:]}

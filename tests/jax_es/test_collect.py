@@ -72,7 +72,7 @@ def runs(tmp_path_factory):
 def root(tmp_path, monkeypatch):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    monkeypatch.setattr(collect_module, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "datasets"

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es import evaluate as evaluate_module
 from jax_es import evaluation_report
 from jax_es.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 from jax_es.config import (
@@ -69,7 +68,7 @@ def cartpole(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     jax.devices()
-    monkeypatch.setattr(evaluate_module, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es import evaluate as evaluate_module
 from jax_es.checkpoint import CheckpointError, Checkpoints
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluate import main
@@ -69,7 +68,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     jax.devices()
-    monkeypatch.setattr(evaluate_module, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -425,7 +424,7 @@ def test_a_missing_encoder_is_found_before_any_episode(
     runs, folder, capsys, monkeypatch
 ):
     pytest.importorskip("imageio_ffmpeg")
-    monkeypatch.setattr(evaluate_module, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr("jax_es.evaluation.prepare", lambda *_: 1 / 0)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(folder / "none"))
     line = refused([str(runs / "mlp"), "--video", "x.mp4"], capsys)
     assert "needs an encoder" in line and "pip install -e '.[video]'" in line

@@ -58,8 +58,7 @@ def trained(tmp_path_factory):
 def folder(tmp_path, monkeypatch):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    for program in (collect, evaluate, pretrain, teacher, train):
-        monkeypatch.setattr(program, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -83,7 +82,7 @@ def collected(trained, tmp_path_factory):
     root = tmp_path_factory.mktemp("datasets")
     arguments = [str(trained), "--dataset", "a-v0", "--episodes", "4"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "use_compilation_cache", lambda: None)
+        patch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
         assert collect.main([*arguments, "--root", str(root)]) == 0
     return root
 

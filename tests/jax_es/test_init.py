@@ -81,7 +81,7 @@ def clone(path, config, seed=11):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     jax.devices()
-    monkeypatch.setattr(train, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -364,7 +364,7 @@ def test_evaluations_are_over_the_seeds_of_one_method(acting):
 
 
 def test_an_evaluation_names_the_method(acting, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluate, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     paths = [str(acting / name) for name in ("es", "sac-0", "sac-1", "td3")]
     file = tmp_path / "rows.csv"
     options = ["--episodes", "2", "--csv", str(file)]

@@ -86,7 +86,7 @@ def datasets(tmp_path_factory):
 def folder(tmp_path, monkeypatch, datasets):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    monkeypatch.setattr(pretrain, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(datasets))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -39,7 +39,7 @@ OPTIONS = [
 def folder(tmp_path, monkeypatch):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    monkeypatch.setattr(train, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -36,7 +36,7 @@ TINY = [
 def folder(tmp_path, monkeypatch):
     """An empty working directory; the process's JAX stays as the tests configure it."""
     jax.devices()
-    monkeypatch.setattr(train, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jax_es.devices.use_compilation_cache", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -342,7 +342,7 @@ def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch)
     def stopped(*_):
         raise train.Stopped(signal.SIGTERM)
 
-    monkeypatch.setattr(train, "build", stopped)
+    monkeypatch.setattr("jax_es.generation.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == (
         "SIGTERM: nothing had begun; begin again with the same command\n"

@@ -1,0 +1,132 @@
+"""All programs as one command, what they import for help, and what shadows them."""
+
+import importlib.metadata
+import itertools
+import os
+import pkgutil
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jax_es.__main__ as command
+from jax_es import plot, pretrain, teacher, train
+
+ROOT = Path(__file__).parents[2]
+
+HELP = """
+import sys
+from jax_es.__main__ import PROGRAMS, main
+
+for arguments in [*([name] for name in PROGRAMS), ["train", "hero-dt"], ["-h"]]:
+    try:
+        assert main([*arguments, "--help"]) == 0 and arguments == ["-h"]
+    except SystemExit as stop:
+        assert not stop.code
+heavy = {"jax", "flax", "optax", "orbax", "mujoco", "gymnasium", "scipy", "matplotlib"}
+sys.exit(f"imported: {heavy & {*sys.modules}}" if heavy & {*sys.modules} else 0)
+"""
+
+
+def python(*arguments, cwd=ROOT, **variables):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+    )
+
+
+def test_help_starts_neither_jax_nor_a_simulator():
+    done = python("-c", HELP)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("usage: ") == len(command.PROGRAMS) + 2
+
+
+def test_the_script_is_the_command():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert pkgutil.resolve_name(project["scripts"]["jax-es"]) is command.main
+
+
+def test_a_program_gets_the_arguments_after_its_name(monkeypatch):
+    monkeypatch.setattr(plot, "main", lambda argv: 10 + len(argv))
+    assert command.main(["plot", "runs/a", "--x", "seconds"]) == 13
+
+
+@pytest.mark.parametrize("arguments", [[], ["trian"], ["--resume"]])
+def test_what_is_no_program_is_one_line(arguments, capsys):
+    assert command.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert "PROGRAM must be one of train, evaluate, plot" in line
+    assert all(repr(argument) in line for argument in arguments)
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert command.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jax-es {importlib.metadata.version('jax-es')}\n"
+
+
+def shown(program, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as stop:
+        program.main(["--help"])
+    assert not stop.value.code
+    return capsys.readouterr().out.splitlines()
+
+
+def test_help_is_named_as_it_was_asked_for(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/venv/bin/jax-es", "train", "--help"])
+    first, *_ = shown(train, capsys, monkeypatch)
+    assert first == "usage: jax-es train [PRESET] [--policy KIND] [-h] [OPTIONS]"
+    monkeypatch.setattr(sys, "argv", ["jax_es/train.py", "--help"])
+    first, *_ = shown(train, capsys, monkeypatch)
+    assert first.startswith("usage: python -m jax_es.train [PRESET]")
+
+
+@pytest.mark.parametrize("program", [train, teacher, pretrain])
+def test_help_is_wrapped_once(program, capsys, monkeypatch):
+    lines = shown(program, capsys, monkeypatch)
+    assert max(map(len, lines)) <= 80
+    # A line of an option's text is left early only if the next word is too long for it.
+    texts = [re.fullmatch(r" {8}(\S.*)", line.replace("│", " ")) for line in lines]
+    pairs = [(a[1], b[1]) for a, b in itertools.pairwise(texts) if a and b]
+    assert len(pairs) > 20
+    for line, following in pairs:
+        word = re.match("[^ ,]*,?", following)[0]
+        assert len(line.rstrip()) + 1 + len(word) > 70, (line, following)
+
+
+def test_lr_is_the_learning_rate():
+    assert train.parse(["--lr", "0.5"]).config.es.learning_rate == 0.5
+    assert train.parse(["--lr=0.5"]).config.es.learning_rate == 0.5
+    assert teacher.parse(["hopper", "--lr", "0.5"]).settings.learning_rate == 0.5
+
+
+@pytest.mark.parametrize("shadow", ["models/__init__.py", "envs/__init__.py"])
+def test_a_package_that_shadows_ours_is_named_in_one_line(shadow, tmp_path):
+    (tmp_path / shadow).parent.mkdir()
+    (tmp_path / shadow).touch()
+    done = python("-m", "jax_es.plot", "--help", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"error: {tmp_path / shadow} shadows the package" in line
+    assert str(ROOT / Path(shadow).parts[0]) in line
+    # -P: the working directory is not searched; nor is it for a script.
+    done = python("-P", "-m", "jax_es.plot", "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_who_has_seen_enough_gets_no_traceback():
+    read, write = os.pipe()
+    os.close(read)
+    program = [sys.executable, "-m", "jax_es.train", "--help"]
+    done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
