@@ -247,6 +247,9 @@ class Checkpoints:
             except _UnusableError as error:
                 faults[path] = str(error)
                 continue
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                faults[path] = f"has an unreadable {_MANIFEST} ({error!r})"
+                continue
             # A training process may have pruned a step while it was read: no fault.
             for fault in [f"{p} {why}" for p, why in faults.items() if p.exists()]:
                 warnings.warn(
@@ -362,7 +365,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         content, digest = manifest["content"], manifest["sha256"]
     except FileNotFoundError:
         raise _UnusableError(f"has no {_MANIFEST}: not written by jax_es") from None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise _UnusableError(f"has an unreadable {_MANIFEST}") from None
     if _digest_json(content) != digest:
         raise _UnusableError(f"has a damaged {_MANIFEST}")
@@ -512,6 +515,8 @@ def _delete(path: Path) -> None:
 
 
 def _digest(file: Path) -> str:
+    if not file.is_file():  # a device may have no end
+        raise FileNotFoundError(file)
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

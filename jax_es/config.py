@@ -8,7 +8,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
 
@@ -16,6 +16,9 @@ Precision: TypeAlias = Literal[
     "float32", "bfloat16", "float16", "float8_e4m3", "int8", "int4"
 ]
 """What weights can be rounded to; ``float32`` leaves them as they are."""
+
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
@@ -51,6 +54,30 @@ def check_integers(values: Mapping[str, object]) -> None:
                 not isinstance(number, int) or abs(number) < 2**bits,
                 f"{name} must be below 2^{bits}, got {number}.",
             )
+
+
+def from_json(cls: type[T], values: Any) -> T:
+    """Builds a dataclass from plain values, nested dataclasses and tuples included.
+
+    Raises:
+        ConfigError: for unknown fields, as another version may have written.
+        TypeError: if a value is not of its field's type.
+    """
+    hints = typing.get_type_hints(cls)
+    arguments = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in check_types(values).items()
+    }
+    unknown = sorted(set(arguments) - set(hints))
+    if unknown:
+        raise ConfigError(
+            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
+            "written by another version of jax-es."
+        )
+    for name, value in arguments.items():
+        if dataclasses.is_dataclass(hints[name]):
+            arguments[name] = from_json(hints[name], value)
+    return cls(**check_types(arguments, **{name: hints[name] for name in arguments}))
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:

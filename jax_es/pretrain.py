@@ -34,6 +34,7 @@ from jax_es.config import (
     EnvConfig,
     EvaluationConfig,
     RolloutConfig,
+    from_json,
     require,
 )
 from jax_es.methods import CLONING, Method
@@ -222,7 +223,7 @@ def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Argume
     try:
         dataset = settings.pop("dataset")
         target_returns = tuple(settings.pop("target_returns"))
-        cloning = CloningConfig(**settings)
+        cloning = from_json(CloningConfig, settings)
     except (KeyError, TypeError) as error:
         raise ConfigError(
             f"--resume: {run.path} was begun by another version of jax-es ({error}); "

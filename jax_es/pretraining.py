@@ -202,8 +202,9 @@ def begin(
     require(
         stored == data,
         f"--dataset {method.settings['dataset']} is not what the run in {run.path} "
-        f"learns from: it had {stored['num_steps']} steps, now {data['num_steps']}, or "
-        "other ones; restore it, or start a new run with another --name.",
+        f"learns from: it had {stored.get('num_steps')} steps, now "
+        f"{data['num_steps']}, or other ones; restore it, or start a new run with "
+        "another --name.",
     )
     state = _restored(pretraining, run)
     finished = int(state.step) // pretraining.config.steps_per_epoch

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jax_es.config import ConfigError, require
-from jax_es.files import open_lock
+from jax_es.config import ConfigError, check_types, require
+from jax_es.files import open_lock, read_json
 from jax_es.methods import OPENAI_ES, Method
 from jax_es.metrics import METRICS_FILE
 from jax_es.outputs import whole_file
@@ -42,6 +42,17 @@ PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
     "ale-py", "orbax-checkpoint",
 )  # fmt: skip
+
+OPTIONAL = {
+    **{"created": str, "versions": dict, "machine": dict, "method": list},
+    **{"init": dict, "data": dict},
+}
+"""Entries that a record may have beside ``config`` and ``preset``, and their types."""
+
+RESULT = dict.fromkeys(
+    ("first_evaluation", "final_evaluation", "best_evaluation"), float | None
+)
+"""What an experiment's record says of a finished seed (``seeds.py``)."""
 
 FREE_TO_CHANGE = (
     "num_generations",
@@ -86,14 +97,26 @@ class RunDirectory:
         if not self.exists():
             raise ConfigError(_no_run(self.path))
         try:
-            record = json.loads((self.path / self.file).read_text())
+            record = read_json(self.path / self.file)
+            check_types(record, config=dict, preset=str)
             from_dict(record["config"])
+            check_types(record, **{k: v for k, v in OPTIONAL.items() if k in record})
+            methods = [record["method"]] if "method" in record else []
+            if "init" in record:
+                check_types(record["init"], run=str, checkpoint=int, method=list)
+                methods.append(record["init"]["method"])
+            for method in methods:
+                check_types(Method(*method)._asdict(), name=str, settings=dict)
             if self.file == EXPERIMENT_FILE:
-                _ = record["preset"], record["num_seeds"], record["results"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+                check_types(record, num_seeds=int, results=dict)
+                for result in record["results"].values():
+                    if check_types(result, **RESULT).keys() != RESULT.keys():
+                        raise TypeError(f"a result has {', '.join(result)}")
+        except (ValueError, TypeError) as error:
             raise ConfigError(
-                f"{self.path / self.file} is not the configuration of a run ({error}); "
-                "restore it from a copy or choose another run."
+                f"{self.path / self.file} is not the configuration of a run "
+                f"({str(error).rstrip('.')}); restore it from a copy or choose another "
+                "run."
             ) from error
         return record
 
@@ -282,8 +305,7 @@ class RunDirectory:
 
 def changed_versions(run: RunDirectory) -> dict[str, tuple[object, object]]:
     """Returns packages whose version is not the one the run began with: (then, now)."""
-    record = json.loads((run.path / CONFIG_FILE).read_text())
-    began, now = record.get("versions", {}), versions()
+    began, now = run.record().get("versions", {}), versions()
     return {
         name: (began[name], now.get(name))
         for name in began

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from jax_es.config import ConfigError, require
+from jax_es.config import ConfigError, from_json, require
 from jax_es.run_directory import Method
 
 TD3_ONLY = ("action_noise", "policy_delay")
@@ -107,11 +107,9 @@ def settings_of(method: Method) -> TeacherSettings:
     Raises:
         ConfigError: if another version made it.
     """
-    settings = dict(method.settings)
     try:
-        settings["critic_hidden_sizes"] = tuple(settings["critic_hidden_sizes"])
-        return TeacherSettings(**{"algo": method.name, **settings})
-    except (KeyError, TypeError) as error:
+        return from_json(TeacherSettings, {"algo": method.name, **method.settings})
+    except TypeError as error:
         raise ConfigError(
             f"--resume: the run was begun by another version of jax-es ({error}); "
             "start a new run with another --name."

@@ -16,6 +16,7 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
     check_integers,
+    from_json,
     require,
 )
 
@@ -115,6 +116,7 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
 
     Raises:
         ConfigError: for unknown fields or kinds, as another version may have written.
+        TypeError: if a value is not of its field's type.
     """
     values = dict(values)
     policy = dict(values.pop("policy", {}))
@@ -125,27 +127,10 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
         )
     return typing.cast(
         TrainConfig,
-        _build(TrainConfig, {**values, "policy": _build(POLICY_KINDS[kind], policy)}),
+        from_json(
+            TrainConfig, {**values, "policy": from_json(POLICY_KINDS[kind], policy)}
+        ),
     )
-
-
-def _build(cls: type, values: dict[str, Any]) -> Any:
-    """Builds a dataclass from plain values, nested dataclasses and tuples included."""
-    hints = typing.get_type_hints(cls)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
-        raise ConfigError(
-            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
-            "written by another version of jax-es."
-        )
-    arguments = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            value = _build(hints[name], value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        arguments[name] = value
-    return cls(**arguments)
 
 
 def differences(

@@ -1,6 +1,7 @@
 """Runs and datasets made elsewhere: nothing in them runs code or writes outside."""
 
 import dataclasses
+import hashlib
 import importlib
 import itertools
 import json
@@ -344,3 +345,119 @@ def test_other_resumes_ask_alike(foreign, capsys, program):
     line = refused(program.main, RESUME_RUN, capsys)
     assert NAMED.format(foreign) in line
     assert not Path("imported").exists()
+
+
+def changed_record(run, **changes):
+    """Writes into a run's record what nobody's program would."""
+    file = run / ("experiment.json" if "results" in changes else "config.json")
+    record = json.loads((run / "config.json").read_text())
+    file.write_text(json.dumps({**record, "num_seeds": 1, "results": {}, **changes}))
+
+
+RECORDS = [
+    ({"method": 5}, "method must be list, got 5"),
+    ({"method": ["td3"]}, "settings"),
+    ({"method": [5, {}]}, "name must be str, got 5"),
+    ({"versions": None}, "versions must be dict, got None"),
+    ({"machine": [1]}, "machine must be dict, got [1]"),
+    ({"init": {"run": "x"}}, "checkpoint must be int, got None"),
+    ({"preset": 5}, "preset must be str, got 5"),
+    ({"config": None}, "config must be dict, got None"),
+    ({"config": {"env": "x"}}, "policy kind must be one of"),
+    ({"config": {"policy": {"kind": []}}}, "unhashable"),
+    ({"config": {"policy": {"kind": "mlp"}, "env": "x"}}, "object is expected"),
+    (
+        {"config": {"policy": {"kind": "mlp"}, "es": {"sigma": "0.1"}}},
+        "sigma must be float, got '0.1'",
+    ),
+    (
+        {"config": {"policy": {"kind": "mlp", "hidden_sizes": ["a"]}}},
+        "hidden_sizes must be tuple",
+    ),
+    (
+        {"config": {"policy": {"kind": "mlp"}, "rollout": {"num_slots": True}}},
+        "num_slots must be",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), RECORDS)
+def test_an_edited_record_is_one_line(trained, folder, capsys, changes, words):
+    shutil.copytree(trained, folder / "runs" / "edited")
+    changed_record(Path("runs/edited"), **changes)
+    for program, arguments in (
+        (evaluate, ["runs/edited"]),
+        (train, ["--resume", "--name", "edited"]),
+        (report, ["runs/edited"]),
+        (plot, ["runs/edited"]),
+    ):
+        line = refused(program.main, arguments, capsys)
+        assert "runs/edited/config.json is not the configuration of a run (" in line
+        assert words in line
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe{", b"5", b""], ids=len)
+def test_a_record_that_is_no_object_is_one_line(trained, folder, capsys, content):
+    shutil.copytree(trained, folder / "runs" / "edited")
+    Path("runs/edited/config.json").write_bytes(content)
+    line = refused(evaluate.main, ["runs/edited"], capsys)
+    assert "runs/edited/config.json is not the configuration of a run (" in line
+
+
+RESULT = {"first_evaluation": 1.0, "final_evaluation": None, "best_evaluation": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"results": []}, "results must be dict, got []"),
+        ({"results": {}, "num_seeds": "three"}, "num_seeds must be int, got 'three'"),
+        ({"results": {"0": 5}}, "an object is expected, got 5"),
+        ({"results": {"0": {**RESULT, "new": 1.0}}}, "a result has"),
+        ({"results": {"0": {**RESULT, "best_evaluation": "x"}}}, "got 'x'"),
+    ],
+)
+def test_an_edited_experiment_is_one_line(trained, folder, capsys, changes, words):
+    shutil.copytree(trained, folder / "runs" / "edited" / "seed-0")
+    shutil.copy(trained / "config.json", folder / "runs" / "edited")
+    changed_record(Path("runs/edited"), **changes)
+    line = refused(train.main, ["--resume", "--name", "edited"], capsys)
+    assert "runs/edited/experiment.json is not the configuration of a run (" in line
+    assert words in line
+    changed_record(Path("runs/edited"), results={"0": RESULT})
+    assert RunDirectory(Path("runs/edited"), "experiment.json").record()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "float64"},
+        {"dtype": "no such type", "shape": [0]},
+        {"dtype": None},
+        {"shape": "x"},
+        {"path": 5},
+        {"path": ["nowhere"]},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_an_edited_manifest_is_one_line(trained, folder, capsys, change):
+    shutil.copytree(trained, "edited")
+    for file in Path("edited").rglob("manifest.json"):
+        content = json.loads(file.read_text())["content"]
+        content["arrays"][0] |= change
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        manifest = {"content": content, "sha256": digest.hexdigest()}
+        file.write_text(json.dumps(manifest))
+    line = refused(evaluate.main, ["edited"], capsys)
+    assert "no usable checkpoint 'best' in" in line
+
+
+def test_a_manifest_cannot_make_a_device_be_read(trained, capsys):
+    shutil.copytree(trained, "edited")
+    (file,) = Path("edited/checkpoints/best").rglob("manifest.json")
+    content = json.loads(file.read_text())["content"]
+    content["files"]["/dev/zero"] = "0"
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    file.write_text(json.dumps({"content": content, "sha256": digest.hexdigest()}))
+    assert "lacks its file /dev/zero" in refused(evaluate.main, ["edited"], capsys)
