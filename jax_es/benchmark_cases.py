@@ -44,6 +44,8 @@ from envs.physics import (
 )
 from jax_es.benchmark_rows import (
     ATARI_NETWORKS,
+    GENERATION_STEPS,
+    MEAN_LENGTHS,
     NORMALS,
     PAIRS_FACTORS,
     PHYSICS_ROWS,
@@ -329,7 +331,19 @@ def _episodes(condition: str, work: Work) -> tuple[int, int | np.ndarray]:
     if condition in PAIRS_FACTORS:
         return work.pairs_unit * PAIRS_FACTORS[condition], CAPPED_STEPS
     rng = np.random.default_rng(0)
+    if condition in MEAN_LENGTHS:
+        mean = MEAN_LENGTHS[condition]
+        num_pairs = GENERATION_STEPS // (2 * mean)
+        return num_pairs, _falls(rng, mean, 2 * num_pairs)
     return work.num_pairs, random_lengths(rng, 2 * work.num_pairs)
+
+
+def _falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
+    """Draws lengths: after the first steps bodies fall at any one alike, or never."""
+    fall, longest = EPISODE_LENGTHS
+    if mean == longest:
+        return np.full(count, longest)
+    return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
 
 
 class _Slice:

@@ -26,6 +26,7 @@ ATARI_NETWORKS = "hero-dt", "hero-dt-fast", "atari-cnn"
 NETWORKS = (
     "humanoid-mlp",
     "humanoid-mlp-fast",
+    "humanoid-mlp+linear",
     "humanoid-dt",
     "humanoid-dt+low-rank",
     "humanoid-dt+cache",
@@ -35,6 +36,13 @@ NETWORKS = (
 
 PAIRS_FACTORS = {"1x-pairs": 1, "4x-pairs": 4, "16x-pairs": 16}
 """Conditions under which the number of pairs grows, in :attr:`Work.pairs_unit`."""
+
+GENERATION_STEPS = 150_000
+"""Environment steps of a whole generation under :data:`MEAN_LENGTHS`, about."""
+
+MEAN_LENGTHS = {f"length-{length}": length for length in (25, 100, 300, 1000)}
+"""Conditions under which episodes last so many steps on average, and there are as many
+pairs as make :data:`GENERATION_STEPS`: a run while its bodies learn to stay up."""
 
 _CONDITIONS = {
     "policy": ("",),
@@ -47,6 +55,7 @@ _CONDITIONS = {
         "1-core",
         "1-device",
         *PAIRS_FACTORS,
+        *MEAN_LENGTHS,
     ),
     "update": ("",),
 }
@@ -89,7 +98,10 @@ class Row(NamedTuple):
         """The regime whose physics the row is compared with."""
         if self.network in ATARI_NETWORKS or self.condition == "atari":
             return "atari"
-        trained = self.condition in ("", "whole", "full-length", "1-device")
+        trained = self.condition in (
+            *("", "whole", "full-length", "1-device"),
+            *MEAN_LENGTHS,
+        )
         return "trained" if trained else "untrained"
 
     @property
@@ -105,7 +117,8 @@ class Row(NamedTuple):
     @property
     def is_slice(self) -> bool:
         """Whether it measures some seconds of a generation that goes on and on."""
-        return self.setting != "few-slots" and self.kind in ("rollout", "generation")
+        is_whole = self.setting == "few-slots" or self.condition in MEAN_LENGTHS
+        return not is_whole and self.kind in ("rollout", "generation")
 
 
 def parse(name: str) -> Row:
@@ -144,16 +157,18 @@ def _is_default(row: Row) -> bool:
         case Row("physics" | "policy"):
             return True
         case Row("rollout" | "generation", network, "" | "untrained"):
-            return network != "humanoid-dt+low-rank"
+            return network not in ("humanoid-dt+low-rank", "humanoid-mlp+linear")
         case Row("update", network):  # attention does not matter to it
             others = "humanoid-dt+low-rank", "humanoid-dt+cache", *ATARI_NETWORKS
-            return network not in others
+            return network not in (*others, "humanoid-mlp+linear")
         case Row("generation", network, "1-device"):
             return network == "humanoid-dt"
         case Row("generation", network, "own-actions"):
             return network == "humanoid-dt-fast"
         case Row(_, network, "whole" | "1-core"):
             return network == "humanoid-mlp-fast"
+        case Row("generation", network, condition) if condition in MEAN_LENGTHS:
+            return condition == "length-100" and network == "humanoid-dt-fast"
         case Row("generation", network, _):  # more and more pairs
             return network == "humanoid-dt-fast"
     return False
@@ -311,7 +326,13 @@ def _with_low_rank(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, es=es)
 
 
+def _linear(config: TrainConfig) -> TrainConfig:
+    policy: Any = dataclasses.replace(config.policy, **{"hidden_sizes": ()})
+    return dataclasses.replace(config, policy=policy)
+
+
 _CHANGES: dict[str, Callable[[TrainConfig], TrainConfig]] = {
     "cache": _with_cache,
+    "linear": _linear,
     "low-rank": _with_low_rank,
 }
