@@ -19,9 +19,14 @@ from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.train_config import TrainConfig
-from models import AnyPolicyConfig, DecisionTransformerConfig, MLPConfig
+from models import (
+    AnyPolicyConfig,
+    DecisionTransformerConfig,
+    LinearConfig,
+    MLPConfig,
+)
 
-LINEAR = MLPConfig(hidden_sizes=(), head_scale=0.0)
+LINEAR = LinearConfig()
 MLP = MLPConfig(hidden_sizes=(32, 32), head_scale=0.1)
 
 
@@ -73,3 +78,81 @@ def _task(
         kind: _config(env_id, policies[kind], max_env_steps, learning_rate=step, **es)
         for kind, step in steps.items()
     }
+
+
+_MILLION = 1_000_000
+# The fitness of a walker: without what it is paid for standing.
+_WALKING: dict[str, Any] = {"healthy_reward_weight": 0.0}
+# As many pairs as make so many steps, within these bounds.
+_FOLLOWING: dict[str, Any] = {
+    "num_pairs": 64,
+    "interactions_per_generation": 60_000,
+    "max_num_pairs": 512,
+}
+
+CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
+    # Kept up by its bonus alone: without it, falling at once would cost least.
+    "inverted-double-pendulum-clipup": _task(
+        "InvertedDoublePendulum-v5",
+        _transformer(9300.0),
+        2 * _MILLION,
+        {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
+        num_pairs=32,
+        interactions_per_generation=30_000,
+        max_num_pairs=256,
+        sigma=0.05,
+    ),
+    "swimmer-clipup": _task(
+        "Swimmer-v5",
+        _transformer(360.0, reward_scale=0.01),
+        2 * _MILLION,
+        {"linear": 0.1, "mlp": 0.25, "decision-transformer": 0.4},
+        num_pairs=16,
+        sigma=0.1,
+    ),
+    "hopper-clipup": _task(
+        "Hopper-v5",
+        _transformer(3000.0),
+        4 * _MILLION,
+        {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
+        sigma=0.05,
+        **{**_FOLLOWING, "interactions_per_generation": 40_000},
+        **_WALKING,
+    ),
+    "half-cheetah-clipup": _task(
+        "HalfCheetah-v5",
+        _transformer(5000.0),
+        6 * _MILLION,
+        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
+        num_pairs=32,
+        sigma=0.05,
+    ),
+    "walker2d-clipup": _task(
+        "Walker2d-v5",
+        _transformer(4000.0),
+        10 * _MILLION,
+        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
+        sigma=0.05,
+        **_FOLLOWING,
+        **_WALKING,
+    ),
+    "ant-clipup": _task(
+        "Ant-v5",
+        _transformer(3000.0),
+        10 * _MILLION,
+        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
+        sigma=0.03,
+        **_FOLLOWING,
+        **_WALKING,
+    ),
+    "humanoid-clipup": _task(
+        "Humanoid-v5",
+        _transformer(7000.0),
+        200 * _MILLION,
+        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
+        sigma=0.02,
+        **{**_FOLLOWING, "max_num_pairs": 1024},
+        **_WALKING,
+    ),
+}
+"""By task and kind of policy."""

@@ -8,6 +8,7 @@ pairs.
 import difflib
 from dataclasses import replace
 
+from jax_es.clipup_presets import CLIPUP_PRESETS
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -174,6 +175,9 @@ def _pretrained(name: str) -> TrainConfig:
     return config
 
 
+PRESETS |= {
+    name: networks["decision-transformer"] for name, networks in CLIPUP_PRESETS.items()
+}
 PRESETS |= {name: _pretrained(name) for name in PRETRAINED_PRESETS}
 
 
@@ -196,6 +200,8 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
         raise ConfigError(unknown("policy", policy, POLICY_KINDS))
     if policy == policy_kind(config.policy):
         return config
+    if policy in CLIPUP_PRESETS.get(name, ()):
+        return CLIPUP_PRESETS[name][policy]
     if name in FAST_PRESETS:
         return _fast(replace(config, policy=POLICY_KINDS[policy]()))
     if name in PAPER_PRESETS or policy not in _SMALL_POLICIES:
@@ -220,7 +226,7 @@ def for_teaching(config: TrainConfig) -> TrainConfig:
     A feed-forward actor is the one that they are used with, whatever the preset's is.
     """
     policy = config.policy
-    if isinstance(policy, MLPConfig):
+    if policy_kind(policy) == "mlp":
         policy = replace(policy, hidden_sizes=(256, 256), activation="relu")
     return TrainConfig(
         env=config.env,

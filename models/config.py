@@ -63,6 +63,27 @@ class MLPConfig(PolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearConfig(MLPConfig):
+    """A linear policy that begins at 0 (``linear``), as those of ARS and PGPE."""
+
+    hidden_sizes: tuple[int, ...] = ()
+    """None; choose mlp for hidden layers."""
+    head_scale: float = 0.0
+    """Factor on the initial weights; with 0 actions begin in the middle of their
+    bounds."""
+
+    def __post_init__(self):
+        """Checks the fields."""
+        super().__post_init__()
+        require(
+            not self.hidden_sizes,
+            "hidden_sizes",
+            self.hidden_sizes,
+            "a linear policy has none; choose --policy mlp",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LSTMConfig(PolicyConfig):
     """A recurrent network (``lstm``)."""
 
@@ -232,6 +253,7 @@ class CNNConfig(PolicyConfig):
 
 AnyPolicyConfig: TypeAlias = (
     MLPConfig
+    | LinearConfig
     | LSTMConfig
     | DecisionTransformerConfig
     | CNNConfig

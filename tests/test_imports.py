@@ -25,7 +25,7 @@ ALLOWED = {
 # What only these files of jax_es know. Rooms are packages like any other: only the
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
-    "models": {"experiment", "presets", "train_config"},
+    "models": {"experiment", "presets", "clipup_presets", "train_config"},
     "envs": {"experiment", "presets", "benchmark_cases"},
     "gymnasium": {"experiment", "loading", "video"},
     "orbax": {"checkpoint"},
