@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from jax_es.config import ConfigError, check_types, require
 from jax_es.files import open_lock, read_json
 from jax_es.methods import OPENAI_ES, Method
@@ -465,6 +463,8 @@ def versions() -> dict[str, str | None]:
 
     A package that is not installed has None.
     """
+    import jax  # late: --help reads this file
+
     found: dict[str, str | None] = {
         "jax-es": __version__,
         "python": platform.python_version(),

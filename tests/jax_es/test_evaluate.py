@@ -416,8 +416,8 @@ def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
     def film(policy, env, file, seed):
         filmed.append(play(policy, seed)[0])
 
-    monkeypatch.setattr(evaluate_module, "record_video", film)
-    monkeypatch.setattr(evaluate_module, "check_encoder", lambda file: None)
+    monkeypatch.setattr("jax_es.video.record_video", film)
+    monkeypatch.setattr("jax_es.video.check_encoder", lambda file: None)
     try:
         policy = MLPConfig(hidden_sizes=(), sample_actions=True)
         train_run(tiny(policy, EnvConfig("Coins-v0"), num_generations=1), folder / "x")
