@@ -1,7 +1,10 @@
 """All programs as one: ``jax-es PROGRAM …`` or ``python -m jax_es PROGRAM …``."""
 
 import importlib
+import os
+import signal
 import sys
+from types import FrameType, ModuleType
 
 from jax_es.version import __version__
 
@@ -33,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     program, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     if program in PROGRAMS:
         # Only now: another program's imports cost seconds.
-        return importlib.import_module(f"jax_es.{program}").main(rest)
+        return _imported(program).main(rest)
     if program in ("-h", "--help", "--version"):
         sys.stdout.write(f"jax-es {__version__}\n" if "v" in program else USAGE)
         return 0
@@ -43,6 +46,23 @@ def main(argv: list[str] | None = None) -> int:
         "jax-es --help says what they do.\n"
     )
     return 2
+
+
+def _imported(program: str) -> ModuleType:
+    """Imports a program; Ctrl-C and SIGTERM end the process meanwhile, in one line."""
+
+    def leave(signum: int, _: FrameType | None) -> None:
+        name = signal.Signals(signum).name
+        os.write(2, f"{name}: nothing had begun\n".encode())
+        os._exit(128 + signum)
+
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(number, leave) for number in numbers]
+    try:
+        return importlib.import_module(f"jax_es.{program}")
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -267,12 +267,16 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():  # Python's rule
             for signum in (signal.SIGINT, signal.SIGTERM):
                 self._previous[signum] = signal.signal(signum, self._request)
+            if self._at_once:
+                self._hook, sys.unraisablehook = sys.unraisablehook, self._raise_again
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restores the previous handlers."""
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
+        if self._at_once and self._previous:
+            sys.unraisablehook = self._hook
 
     def check(self) -> None:
         """Raises :class:`Stopped` once a signal has come."""
@@ -290,6 +294,20 @@ class StopSignals:
             for number, handler in self._previous.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]
             signal.raise_signal(signum)
+
+    def _raise_again(self, unraisable: Any) -> None:
+        """Raises later what a destructor or a callback (JAX has some) has swallowed."""
+        if not isinstance(unraisable.exc_value, Stopped):
+            self._hook(unraisable)
+            return
+        stopped = unraisable.exc_value.signum
+        self._previous.setdefault(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+        signal.signal(signal.SIGALRM, lambda *_: _raise(Stopped(stopped)))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
