@@ -8,7 +8,6 @@ start and how live ones advance.
 """
 
 import abc
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+
+from envs.cores import available_cores
 
 
 class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
@@ -212,17 +213,10 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def thread_count(num_threads: int | None) -> int:
-    """Returns ``num_threads``, checked, or as many as there are CPUs for ``None``."""
+    """Returns ``num_threads``, checked, or as many as there are cores for ``None``."""
     if num_threads is None:
-        return available_cpus()
+        return available_cores()
     return positive_int("num_threads", num_threads)
-
-
-def available_cpus() -> int:
-    """Returns the number of CPUs this process may use, at least 1."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def bool_mask(name: str, value: Any, num_envs: int) -> np.ndarray:

@@ -8,8 +8,10 @@ what all devices share (θ, statistics) is passed unmapped.
 """
 
 import contextlib
+import functools
 import gc
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from envs.cores import available_cores
 from jax_es.config import ConfigError
 from jax_es.memory import memory_limit
 from jax_es.noise import Noise
@@ -30,11 +33,6 @@ PAIRS_PER_CALL = 256
 It bounds how long one call runs (a stop signal waits for it), and lets populations of
 any size share one compiled program.
 """
-
-
-def available_cores() -> int:
-    """Returns the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def configure_cpu_devices(num_devices: int | None = None) -> None:
@@ -63,6 +61,40 @@ def use_compilation_cache(directory: Path | None = None) -> None:
         cache = Path.home() / ".cache"
     jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+class CompilationClock:
+    """Seconds, except those in which JAX compiled: what is left takes no more of them.
+
+    One serves the whole process; see :func:`compilation_clock`.
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        """Returns seconds from any origin."""
+        return time.monotonic() - self._seconds
+
+    def listen(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """Takes a compilation's seconds out, once it has ended."""
+        if not event.startswith("/jax/core/compile/"):
+            return
+        start = time.monotonic() - duration_secs
+        # Programs within a program are compiled in the course of it, and end first.
+        while self._spans and self._spans[-1][0] >= start:
+            self._seconds -= self._spans.pop()[1]
+        self._spans.append((start, duration_secs))
+        self._seconds += duration_secs
+
+
+@functools.cache
+def compilation_clock() -> CompilationClock:
+    """Returns the process's clock for estimates of the time left."""
+    clock = CompilationClock()
+    jax.monitoring.register_event_duration_secs_listener(clock.listen)
+    return clock
 
 
 def release_programs() -> None:

@@ -20,6 +20,7 @@ from envs.atari_env import (
     make_single_atari_env,
     single_atari_spec,
 )
+from envs.cores import available_cores
 from envs.faults import CheckedEnv, being_made
 from envs.faults import EnvironmentFailure as EnvironmentFailure
 from envs.history import HistoryObservation
@@ -31,7 +32,7 @@ from jax_es.config import (
     RolloutConfig,
     require,
 )
-from jax_es.devices import Devices, available_cores
+from jax_es.devices import Devices
 from jax_es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from jax_es.types import Policy, PyTree, VectorEnv

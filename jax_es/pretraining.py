@@ -21,6 +21,7 @@ import numpy as np
 from jax_es.cloning import Cloner, CloningState
 from jax_es.config import CloningConfig, ConfigError, require
 from jax_es.dataset import Episodes, read_episodes
+from jax_es.devices import compilation_clock
 from jax_es.epochs import (
     CLONING_FILE,
     EPOCHS,
@@ -296,7 +297,8 @@ def make_progress(pretraining: Pretraining, state: CloningState) -> Progress:
     """Builds the display of a cloning."""
     config = pretraining.config
     finished = int(state.step) // config.steps_per_epoch
-    return Progress(config.epochs, finished, layout=EPOCHS)
+    clock = compilation_clock()
+    return Progress(config.epochs, finished, layout=EPOCHS, clock=clock)
 
 
 def _target_returns(

@@ -172,7 +172,8 @@ class Progress(_Display):
                 "tasks" are then the layout's units and parts, and records have a
                 ``generation``, too.
             console: a rich console to draw the live bar on, instead of ``stream``.
-            clock: seconds from any origin; the time left is computed from it.
+            clock: seconds from any origin; the time left is computed from it, so one
+                that stands still while programs are compiled leaves them out.
         """
         self._num_generations = num_generations
         self._max_env_steps = max_env_steps
@@ -391,7 +392,7 @@ def _details(record: GenerationRecord | None) -> tuple[str, str]:
     return returns, f"{record.env_steps_per_second:.0f} steps/s: {shares}"
 
 
-GENERATIONS = Layout("generation", "task", _fields, _details)
+GENERATIONS = Layout("generation", "episode", _fields, _details)
 
 
 def _shares(record: GenerationRecord) -> dict[str, str]:
@@ -405,7 +406,7 @@ def _shares(record: GenerationRecord) -> dict[str, str]:
             ("update", record.seconds_update),
         )
     }
-    fractions["slots"] = record.slot_utilization
+    fractions["busy"] = record.slot_utilization
     return {name: f"{100 * value:.0f}%" for name, value in fractions.items()}
 
 

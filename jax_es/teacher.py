@@ -268,6 +268,7 @@ def _train(request: Request, signals: StopSignals) -> None:
         Stopped: at once; what went before the last evaluation is saved.
     """
     from jax_es.checkpoint import CheckpointError
+    from jax_es.devices import compilation_clock
     from jax_es.gradient_run import GradientRun, build_for_evaluation
 
     settings, run = request.settings, request.run
@@ -280,7 +281,8 @@ def _train(request: Request, signals: StopSignals) -> None:
             stack.enter_context(run.lock())
             num_evaluations = _begin(request, teacher)
             record = stack.enter_context(GradientRun(run, parts, num_evaluations))
-        progress = StepProgress(settings.steps, teacher.num_steps)
+        clock = compilation_clock()
+        progress = StepProgress(settings.steps, teacher.num_steps, clock=clock)
         progress.message(_opening(request, teacher))
         stack.enter_context(progress)
         training = _Training(request, teacher, record, progress, signals)

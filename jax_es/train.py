@@ -166,6 +166,7 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         Stopped: after a checkpoint.
     """
     from jax_es.checkpoint import CheckpointError
+    from jax_es.devices import compilation_clock
     from jax_es.fine_tuning import find_source
     from jax_es.generation import build
     from jax_es.training import begin, run_training
@@ -183,6 +184,7 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
             int(state.es.generation),
             max_env_steps=request.config.max_env_steps,
             label=label,
+            clock=compilation_clock(),
         )
         progress.message(_opening(request, parts, state))
         try:
@@ -304,7 +306,8 @@ def _opening(request: Request, parts: Parts, state: TrainState) -> str:
         f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
         f"{config.env.id}{_beginning(request.run)}: {config.es.num_pairs:,} pairs a "
         f"generation, {parts.num_slots} slots on {parts.devices.count} "
-        f"{parts.devices.platform} devices. Run: {request.run.path}"
+        f"{parts.devices.platform} devices. A slot runs one episode at a time; busy is "
+        f"the share of slots at work. Run: {request.run.path}"
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from jax_es.checkpoint import Checkpoints
 from jax_es.config import require
+from jax_es.devices import compilation_clock
 from jax_es.experiment import TrainConfig, with_machine
 from jax_es.fine_tuning import Source, find_source, first_state, provenance
 from jax_es.generation import (
@@ -221,6 +222,7 @@ def train_run(
             int(state.es.generation),
             max_env_steps=config.max_env_steps,
             label=label,
+            clock=compilation_clock(),
         )
         return run_training(parts, state, run, progress)
 

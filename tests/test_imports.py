@@ -26,7 +26,7 @@ ALLOWED = {
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
     "models": {"experiment", "presets", "clipup_presets", "train_config"},
-    "envs": {"experiment", "presets", "benchmark_cases"},
+    "envs": {"experiment", "presets", "devices", "benchmark_cases"},
     "gymnasium": {"experiment", "loading", "video"},
     "orbax": {"checkpoint"},
     "evosax": {"evosax_bridge"},

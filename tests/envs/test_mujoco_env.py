@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mujoco.batch import SimulationError
 
-from envs.base import available_cpus
+from envs.cores import available_cores
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_env import MujocoVectorEnv
 
@@ -260,7 +260,7 @@ def test_close_ends_the_threads_when_no_view_is_left(env_id):
 
 
 def test_threads_default_to_the_cpus_of_this_process():
-    assert MujocoVectorEnv("Hopper-v5", 1).num_threads == available_cpus() >= 1
+    assert MujocoVectorEnv("Hopper-v5", 1).num_threads == available_cores() >= 1
 
 
 def test_bad_arguments_are_named():

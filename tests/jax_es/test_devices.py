@@ -1,5 +1,7 @@
 """One device and many compute the same, and nothing is spread unevenly in silence."""
 
+import os
+import time
 from pathlib import Path
 
 import jax
@@ -7,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from envs.base import thread_count
 from jax_es import devices as devices_module
 from jax_es.devices import Devices, available_cores, spread_weighted_sum
 from jax_es.noise import FullNoise
@@ -164,6 +167,38 @@ def test_devices_say_what_they_are(cpus):
     assert (devices.count, devices.platform) == (2, "cpu")
     assert Devices().count == len(jax.local_devices())
     assert available_cores() >= 1
+
+
+def test_cores_are_counted_where_affinity_is_unknown(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    for counted, cores in ((3, 3), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda counted=counted: counted)
+        assert devices_module.available_cores() == thread_count(None) == cores
+
+
+def test_the_compilation_clock_stands_still_while_jax_compiles(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(devices_module.time, "monotonic", lambda: now)
+    clock = devices_module.CompilationClock()
+    begun = clock()
+    now += 10.0
+    clock.listen("/jax/core/compile/jaxpr_trace_duration", 1.0)
+    now += 1.0  # the outer program's tracing took three seconds, the inner's included
+    clock.listen("/jax/core/compile/jaxpr_trace_duration", 3.0)
+    now += 5.0
+    clock.listen("/jax/core/compile/backend_compile_duration", 5.0)
+    clock.listen("/jax/checkpoint/write/durations_sec", 2.0)
+    now += 2.0
+    assert clock() - begun == 10.0 + 1.0 + 5.0 + 2.0 - 3.0 - 5.0
+
+
+def test_jax_tells_the_clock_what_it_compiles():
+    clock = devices_module.compilation_clock()
+    assert clock is devices_module.compilation_clock()
+    before = clock(), time.monotonic()
+    jax.jit(lambda x: jnp.sort(x * 1.25)[::3])(jnp.arange(17.0)).block_until_ready()
+    working, passed = clock() - before[0], time.monotonic() - before[1]
+    assert 0 <= working < 0.7 * passed
 
 
 @pytest.mark.parametrize("value", ["", "relative/cache"])

@@ -80,11 +80,11 @@ def test_plain_lines_are_exact():
     assert stream.getvalue() == (
         "generation    9/200  evaluation    5321.0  mean    4980.3  max    6120.5"
         "  length   812.4  steps/s   10312  policy  41%  environment  50%  noise   3%"
-        "  update   2%  slots  97%  left  3:11:00\n"
+        "  update   2%  busy  97%  left  3:11:00\n"
         "checkpoint [8]: fallen back\n"
         "generation   10/200  evaluation       nan  mean  -12345.6  max       0.0"
         "  length  1000.0  steps/s      99  policy 100%  environment  50%  noise   3%"
-        "  update   2%  slots 100%  left  2:22:30\n"
+        "  update   2%  busy 100%  left  2:22:30\n"
     )
 
 
@@ -108,7 +108,7 @@ def test_plain_lines_are_ascii_and_split_into_names_and_values():
         "environment": "50%",
         "noise": "3%",
         "update": "2%",
-        "slots": "97%",
+        "busy": "97%",
         "left": "0:00:00",
     }
     assert len(first) == len(last)
@@ -307,13 +307,15 @@ def test_the_live_bar_shows_everything_without_wrapping(width):
         clock.seconds += 10
         progress.tasks_done(32, 512)
         bar, returns, shares = screen(console)
-        assert re.fullmatch(rf"generation 12/200  task 32/512 {BAR} 2:05:10 left", bar)
+        assert re.fullmatch(
+            rf"generation 12/200  episode 32/512 {BAR} 2:05:10 left", bar
+        )
         assert len(bar) == width
         assert returns == (
             "return: evaluation 5321.0  mean 4980.3  max 6120.5  length 812"
         )
         assert shares == (
-            "10312 steps/s: policy 41%  environment 50%  noise 3%  update 2%  slots 97%"
+            "10312 steps/s: policy 41%  environment 50%  noise 3%  update 2%  busy 97%"
         )
     assert screen(console) == [bar, returns, shares]
     assert console.file.getvalue().count("\x1b[?25l") == 1
@@ -385,7 +387,7 @@ def test_finished_tasks_redraw_at_most_four_times_a_second():
         assert console.file.getvalue() == before
         clock.seconds += 0.1
         progress.tasks_done(100, 100)
-        assert "task 100/100" in screen(console)[0]
+        assert "episode 100/100" in screen(console)[0]
 
 
 @pytest.mark.parametrize("is_live", [False, True])

@@ -178,6 +178,7 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(capsys, folder):
     run = folder / "runs" / "tiny"
     text = out + err
     assert "Training mlp (25 parameters) on InvertedPendulum-v5: 2 pairs" in text
+    assert "A slot runs one episode at a time; busy is the share of slots" in text
     for hint in (
         "python -m jax_es.evaluate runs/tiny",
         "jax_es.load_policy('runs/tiny')",
