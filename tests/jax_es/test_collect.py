@@ -110,7 +110,7 @@ def seeds(dataset):
     return [each["seed"] for each in dataset.storage.get_episode_metadata(indices)]
 
 
-@pytest.mark.parametrize("noise", ["0", "0.3"])
+@pytest.mark.parametrize("noise", ["0", "0.6"])
 @pytest.mark.parametrize("name", ["mlp", "transformer"])
 def test_gymnasium_repeats_every_episode_to_the_bit(runs, monkeypatch, name, noise):
     collect(runs / name, "--action-noise", noise, episodes=20)
