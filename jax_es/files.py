@@ -5,6 +5,7 @@ not ours to change. ``outputs.py`` replaces files, and with them links.
 """
 
 import fcntl
+import io
 import json
 import os
 from pathlib import Path
@@ -41,9 +42,12 @@ def open_to_append(file: Path) -> IO[bytes]:
     Raises:
         OSError: if it is a link, or cannot be opened.
     """
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        return os.fdopen(os.open(file, flags, 0o666), "ab")
+        return io.BufferedWriter(io.FileIO(str(file), "ab", opener=opener))
     except OSError as error:
         if not file.is_symlink():
             raise

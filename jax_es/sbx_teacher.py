@@ -27,13 +27,14 @@ from sbx.td3.policies import TD3Policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
 
-from jax_es.config import ConfigError, require
+from jax_es.config import ConfigError, check_types, require
 from jax_es.experiment import (
     TrainConfig,
     make_history_actor,
     make_learning_env,
     policy_kind,
 )
+from jax_es.files import read_json
 from jax_es.memory import check_memory
 from jax_es.streams import stream
 from jax_es.teacher_settings import TeacherSettings
@@ -45,7 +46,8 @@ LIBRARIES = ("sbx-rl", "stable_baselines3")
 """Packages that must be as they were for a saved training to be continued."""
 
 MODEL_FILE = "model.zip"
-"""What ``sbx.SAC.load`` and ``sbx.TD3.load`` read."""
+"""What ``sbx.SAC.load`` and ``sbx.TD3.load`` read; we do not, since that unpickles."""
+NETWORKS_FILE = "networks.npz"
 REPLAY_FILE = "replay_buffer.npz"
 VERSIONS_FILE = "versions.json"
 
@@ -136,6 +138,7 @@ class Teacher:
         filled = {k: getattr(buffer, k)[: buffer.size()] for k in _REPLAY_ARRAYS}
         with (unfinished / REPLAY_FILE).open("wb") as file:
             np.savez(file, pos=buffer.pos, full=buffer.full, **filled)
+        _save_networks(self._model, unfinished / NETWORKS_FILE)
         (unfinished / VERSIONS_FILE).write_text(json.dumps(library_versions()))
         for path in [*unfinished.iterdir(), unfinished]:
             _sync(path)
@@ -153,8 +156,8 @@ class Teacher:
                 it.
         """
         try:
-            then = json.loads((saved / VERSIONS_FILE).read_text())
-        except (OSError, json.JSONDecodeError) as error:
+            then = check_types(read_json(saved / VERSIONS_FILE))
+        except (ConfigError, TypeError) as error:
             raise ConfigError(_damaged(saved, error)) from error
         now = library_versions()
         other = [name for name in now if now[name] != then.get(name)]
@@ -165,14 +168,11 @@ class Teacher:
             "start a new run. evaluate and load_policy do not need SBX.",
         )
         try:
-            self._model = type(self._model).load(
-                saved / MODEL_FILE, self._env, buffer_size=self._capacity
-            )
+            _load_networks(self._model, saved / NETWORKS_FILE)
             _fill(self._model.replay_buffer, saved / REPLAY_FILE)
-        # SBX documents no error types; whatever it raises, the folder is of no use.
+        # NumPy documents no error types; whatever it raises, the folder is of no use.
         except Exception as error:
             raise ConfigError(_damaged(saved, error)) from error
-        self._model.set_logger(_no_logger())
 
     def close(self) -> None:
         """Releases the environment."""
@@ -262,6 +262,38 @@ def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
             f"--buffer-size {settings.buffer_size}": transition * capacity,
         }
     )
+
+
+def _networks(model: Any) -> dict[str, PyTree]:
+    """Returns what SBX learns and draws by; with the replay buffer all that it keeps.
+
+    By the names of its attributes: the policy's, and SAC's temperature.
+    """
+    names = "actor_state", "qf_state", "key", "noise_key"
+    state = {name: getattr(model.policy, name) for name in names}
+    if hasattr(model, "ent_coef_state"):
+        state["ent_coef_state"] = model.ent_coef_state
+    return state
+
+
+def _save_networks(model: Any, file: Path) -> None:
+    leaves = jax.tree.leaves(_networks(model))
+    counts = {"steps": model.num_timesteps, "updates": model._n_updates}
+    np.savez(file, **counts, **{str(i): leaf for i, leaf in enumerate(leaves)})
+
+
+def _load_networks(model: Any, file: Path) -> None:
+    """Puts what :func:`_save_networks` saved into a new model of the same settings."""
+    leaves, structure = jax.tree.flatten(_networks(model))
+    with np.load(file, allow_pickle=False) as stored:
+        arrays = [jnp.asarray(stored[str(i)]) for i in range(len(leaves))]
+        model.num_timesteps = int(stored["steps"])
+        model._n_updates = int(stored["updates"])
+    for array, leaf in zip(arrays, leaves, strict=True):
+        if array.shape != np.shape(leaf):
+            raise ValueError(f"an array has shape {array.shape}, not {np.shape(leaf)}")
+    for name, value in jax.tree.unflatten(structure, arrays).items():
+        setattr(model.policy if hasattr(model.policy, name) else model, name, value)
 
 
 def _fill(buffer: Any, file: Path) -> None:

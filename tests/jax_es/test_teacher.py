@@ -1,14 +1,19 @@
 """Teachers: what SBX learns acts here as it does there, and survives being killed."""
 
+import base64
 import dataclasses
 import functools
 import json
+import os
 import re
+import shutil
 import signal
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
+import cloudpickle
 import gymnasium
 import jax
 import numpy as np
@@ -392,7 +397,7 @@ def test_what_sbx_cannot_read_is_one_line(runs, capsys):
     for file, content, words in [
         (versions, b'{"sbx-rl": "0.1", "stable_baselines3": "1"}', ["sbx-rl 0.1"]),
         (versions, b"{", ["cannot be read", "start a new run"]),
-        (saved / "model.zip", b"junk", ["cannot be read", "start a new run"]),
+        (saved / "networks.npz", b"junk", ["cannot be read", "start a new run"]),
         (saved / "replay_buffer.npz", b"junk", ["cannot be read"]),
     ]:
         whole = file.read_bytes()
@@ -411,6 +416,29 @@ def test_what_sbx_cannot_read_is_one_line(runs, capsys):
     # θ needs no SBX: whatever its version, the run can be evaluated.
     assert evaluate.main([str(run), "--episodes", "1"]) == 0
     assert teacher.main(arguments) == 0
+
+
+class Payload:
+    """Its pickle makes a file when it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_a_resume_loads_no_pickle(runs, capsys):
+    """SBX's own ``load`` would."""
+    shutil.copytree(runs("sac"), "runs/foreign")
+    saved = Path("runs/foreign/sbx/96")
+    payload = base64.b64encode(cloudpickle.dumps(Payload())).decode()
+    data = {"policy": {":type:": "x", ":serialized:": payload}}
+    with zipfile.ZipFile(saved / "model.zip", "w") as archive:
+        archive.writestr("data", json.dumps(data))
+    arguments = ["--resume", "--name", "foreign"]
+    assert teacher.main(arguments) == 0
+    capsys.readouterr()
+    np.savez(saved / "networks.npz", steps=Payload())
+    assert "cannot be read" in refused(arguments, capsys)
+    assert not Path("executed").exists()
 
 
 def test_sbx_itself_reads_what_is_saved(runs):
