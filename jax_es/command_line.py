@@ -26,6 +26,7 @@ import docstring_parser
 import tyro
 
 from jax_es.config import check_integers, require
+from jax_es.run_directory import program_command
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -129,15 +130,13 @@ def parse_options(
     """
     parts = [argument.partition("=") for argument in argv]
     argv = ["".join([(short or {}).get(name, name), *rest]) for name, *rest in parts]
-    is_script = Path(sys.argv[0]).name == "jax-es"
-    command = f"jax-es {program}" if is_script else f"python -m jax_es.{program}"
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors), _docstrings_in_one_line():
             parsed = tyro.cli(
                 arguments,
                 args=argv,
-                prog=f"{command} {usage}".rstrip(),
+                prog=f"{program_command(program)} {usage}".rstrip(),
                 description=description and _wrapped(description),
                 **options,
             )

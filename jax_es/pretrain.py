@@ -47,6 +47,7 @@ from jax_es.run_directory import (
     find_run,
     how_to_use,
     path_to_resume,
+    program_command,
     resume_options,
 )
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
@@ -178,7 +179,7 @@ def parse(argv: list[str]) -> Request:
     require(
         arguments.dataset is not None,
         "--dataset is required: the id or the folder of a Minari dataset; "
-        "python -m jax_es.collect records one.",
+        f"{program_command('collect')} records one.",
     )
     check_name(name)
     if arguments.resume:
@@ -303,7 +304,7 @@ def _report_stop(stop: Stopped, request: Request) -> int:
     return report_stop(
         stop,
         f"{steps[-1] if steps else 0} steps are saved in {run.path}; continue with "
-        f"python -m jax_es.pretrain {resume_options(run)}",
+        f"{program_command('pretrain')} {resume_options(run)}",
     )
 
 

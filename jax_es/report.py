@@ -28,7 +28,7 @@ from jax_es.methods import Method
 from jax_es.outputs import whole_file
 from jax_es.page import MEDIA_TYPES, data_url, inline_svg, is_nested, render, shown
 from jax_es.reproduce import command, origin
-from jax_es.run_directory import find_run
+from jax_es.run_directory import find_run, program_command
 from jax_es.train_config import differing, flat, flatten
 
 SEED_HEADS = ["seed", "evaluations", "first", "last ± std", "its range", "best"]
@@ -122,7 +122,7 @@ def _read_json(file: Path) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--evaluation {file} cannot be read ({error}); give a file that "
-            "python -m jax_es.evaluate RUN --json printed."
+            f"{program_command('evaluate')} RUN --json printed."
         ) from error
 
 
@@ -133,8 +133,8 @@ def _check_video(file: Path) -> None:
     )
     require(
         file.is_file(),
-        f"--video {file} does not exist; make one with python -m jax_es.evaluate RUN "
-        "--video FILE.",
+        f"--video {file} does not exist; make one with {program_command('evaluate')} "
+        "RUN --video FILE.",
     )
 
 

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -348,7 +349,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     if not runs and RunDirectory(run.path, EXPERIMENT_FILE).exists():
         raise ConfigError(
             f"{path} is an experiment in which no run has begun; continue it with "
-            f"python -m jax_es.train --resume --name {run.path.name}."
+            f"{program_command('train')} --resume --name {run.path.name}."
         )
     if not runs:
         raise ConfigError(_no_run(run.path))
@@ -410,11 +411,17 @@ def trust_option(run: RunDirectory) -> str:
     return " --trust" if run.exists() and ":" in run.config().env.id else ""
 
 
+def program_command(program: str) -> str:
+    """Returns what starts another program, as this one was started."""
+    is_script = Path(sys.argv[0]).name == "jax-es"
+    return f"jax-es {program}" if is_script else f"python -m jax_es.{program}"
+
+
 def how_to_use(run: RunDirectory) -> str:
     """Says what can be done with a trained run."""
     path, trust = run.path, trust_option(run)
     return (
-        f"Evaluate: python -m jax_es.evaluate {path}{trust}\n"
+        f"Evaluate: {program_command('evaluate')} {path}{trust}\n"
         f"From Python: jax_es.load_policy({str(path)!r}{', trust=True' * bool(trust)})"
     )
 
@@ -528,7 +535,7 @@ def check_method(run: RunDirectory, method: Method) -> None:
     require(
         stored.name == method.name,
         f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
-        f"continue it with python -m {stored.program}.",
+        f"continue it with {program_command(stored.program.removeprefix('jax_es.'))}.",
     )
     changed = [
         f"{name} was {stored.settings.get(name)!r}, now {value!r}"

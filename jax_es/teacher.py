@@ -45,6 +45,7 @@ from jax_es.run_directory import (
     find_run,
     how_to_use,
     path_to_resume,
+    program_command,
     resume_options,
     warn_of_changed_versions,
 )
@@ -419,7 +420,7 @@ def _report_stop(stop: Stopped, request: Request) -> int:
     return report_stop(
         stop,
         f"the first {max(_last_step(run), 0)} steps are saved in {run.path}; continue "
-        f"with python -m jax_es.teacher {resume_options(run)}",
+        f"with {program_command('teacher')} {resume_options(run)}",
     )
 
 

@@ -41,6 +41,7 @@ from jax_es.run_directory import (
     find_run_or_experiment,
     how_to_use,
     path_to_resume,
+    program_command,
     resume_options,
     trust_option,
 )
@@ -267,7 +268,7 @@ def parse(argv: list[str]) -> Request:
         require(
             config.init is not None or preset_name not in PRETRAINED_PRESETS,
             f"preset {preset_name} goes on from a pretrained policy; add --init RUN "
-            f"(python -m jax_es.pretrain {preset_name} makes one).",
+            f"({program_command('pretrain')} {preset_name} makes one).",
         )
         num_seeds = arguments.seeds
         run = RunDirectory(
@@ -339,9 +340,9 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
         f"Evaluation return over {len(results)} seeds, median and range: {first} at "
         f"the start, {final} at the end, {best} at best.\n"
         f"Runs: {path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
-        f"Evaluate: python -m jax_es.evaluate {path}{trust_option(experiment)}\n"
-        f"Plot: python -m jax_es.plot {path}\n"
-        f"Report: python -m jax_es.report {path}"
+        f"Evaluate: {program_command('evaluate')} {path}{trust_option(experiment)}\n"
+        f"Plot: {program_command('plot')} {path}\n"
+        f"Report: {program_command('report')} {path}"
     )
 
 
@@ -360,7 +361,7 @@ def _report_stop(
         saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
     return report_stop(
         stop,
-        f"{saved} in {run.path}; continue with python -m jax_es.train "
+        f"{saved} in {run.path}; continue with {program_command('train')} "
         f"{resume_options(run)}",
     )
 

@@ -17,6 +17,7 @@ import pytest
 import jax_es.__main__ as command
 from jax_es import plot, pretrain, teacher, train
 from jax_es.command_line import run_program
+from jax_es.run_directory import program_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,6 +88,7 @@ def test_help_is_named_as_it_was_asked_for(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/venv/bin/jax-es", "train", "--help"])
     first, *_ = shown(train, capsys, monkeypatch)
     assert first == "usage: jax-es train [PRESET] [--policy KIND] [-h] [OPTIONS]"
+    assert program_command("evaluate") == "jax-es evaluate"
     monkeypatch.setattr(sys, "argv", ["jax_es/train.py", "--help"])
     first, *_ = shown(train, capsys, monkeypatch)
     assert first.startswith("usage: python -m jax_es.train [PRESET]")
