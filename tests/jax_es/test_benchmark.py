@@ -390,7 +390,7 @@ def test_ctrl_c_ends_without_a_traceback(monkeypatch, capsys):
         (["--num-pairs", "0"], "--num-pairs must be at least 2, got 0."),
         (["--update-pairs", "1"], "--update-pairs must be at least 2, got 1."),
         (["--seconds", "nan"], "--seconds must be positive and finite, got nan."),
-        (["--json", "/nowhere/x"], "/nowhere/x cannot be written (No such file"),
+        (["--json", "/proc/x"], "--json /proc/x cannot be written (No such file"),
         (["--profile", "/proc/x"], "/proc/x cannot be written"),
         (["--profile-network", "x"], "--profile-network must be one of humanoid-mlp"),
     ],

@@ -117,7 +117,7 @@ def stop_after(monkeypatch, seed, generation):
 
     def write_and_stop(self, record):
         write(self, record)
-        if f"seed-{seed}" in self._file.name and record.generation == generation:
+        if f"seed-{seed}" in str(self._path) and record.generation == generation:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(MetricsWriter, "write", write_and_stop)
