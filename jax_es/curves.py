@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -273,9 +273,9 @@ def table_rows(panels: Panels) -> list[list[str]]:
             task,
             kind,
             str(len(runs)),
-            _spread([run[0].evaluation_return_mean for run in runs]),
-            _spread([run[-1].evaluation_return_mean for run in runs]),
-            _spread([run[-1].best_evaluation_return for run in runs]),
+            spread([run[0].evaluation_return_mean for run in runs]),
+            spread([run[-1].evaluation_return_mean for run in runs]),
+            spread([run[-1].best_evaluation_return for run in runs]),
             f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
             f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
         ]
@@ -284,7 +284,8 @@ def table_rows(panels: Panels) -> list[list[str]]:
     ]
 
 
-def _spread(values: list[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Returns the median, and the lowest and highest of several values."""
     middle = f"{np.median(values):.0f}"
     if len(values) == 1:
         return middle
@@ -307,7 +308,7 @@ def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
         for kind, runs in lines.items()
     }
     ordered = sorted(last, key=lambda kind: -np.median(last[kind]))
-    values = "; ".join(f"{kind}: {_spread(last[kind])}" for kind in ordered)
+    values = "; ".join(f"{kind}: {spread(last[kind])}" for kind in ordered)
     said = f"{task}, last evaluation, median and range: {values}."
     if min(map(len, last.values())) == 1:
         return f"{said} One seed tells nothing apart."

@@ -16,7 +16,7 @@ import numpy as np
 from jax_es.benchmark_rows import ATARI_NETWORKS
 from jax_es.cloning import CloningConfig
 from jax_es.config import ConfigError, require
-from jax_es.curves import Run, read_runs, table_rows
+from jax_es.curves import Run, read_runs, spread, table_rows
 from jax_es.experiment import policy_kind
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.reproduce import command
@@ -123,6 +123,44 @@ def learning(folder: Path) -> str:
             ]
         )
     return f"{_table(heads, lines)}\n\n{_caption(rows)}"
+
+
+def robots(folder: Path) -> str:
+    """Returns what the best θ of each run reaches in episodes of their own.
+
+    Beside a run stands ``evaluation.json``, what ``evaluate --json`` printed.
+
+    Raises:
+        ConfigError: if something there cannot be read.
+    """
+    rows = read_rows(folder)
+    reports = {
+        run.path: _read_json(Path(run.path) / "evaluation.json")
+        for row in rows
+        for run in row.runs
+    }
+    lines = []
+    for row in rows:
+        returns = [reports[run.path]["return_mean"] for run in row.runs]
+        steps = [run.records[-1].total_env_steps for run in row.runs]
+        minutes = [run.records[-1].seconds_elapsed / 60 for run in row.runs]
+        lines.append(
+            [
+                *(row.task, row.policy, _seeds(row.runs), spread(returns)),
+                *(in_words(int(np.median(steps))), f"{np.median(minutes):.0f}"),
+                f"`{_command(row.runs[0])}`",
+            ]
+        )
+    heads = ["task", "policy", "seeds", "return", "env steps", "minutes"]
+    caption = _paragraph(
+        "Return: the best θ of a run, by its own evaluations, in "
+        f"{_one_of({report['episodes'] for report in reports.values()})} other "
+        "episodes, of the task's own reward; median over the seeds, lowest to highest "
+        "in brackets. Environment steps, evaluations included, and wall-clock minutes "
+        "are those of the whole run, medians. A run had "
+        f"{_machines([run for row in rows for run in row.runs])}."
+    )
+    return f"{_table([*heads, 'command'], lines)}\n\n{caption}"
 
 
 def _seeds(runs: Sequence[Run]) -> str:

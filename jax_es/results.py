@@ -34,6 +34,7 @@ class Table(NamedTuple):
 
 TABLES = {
     "quickstart": Table("learning_curves", result_tables.quickstart),
+    "robots": Table("robots", lambda results: result_tables.robots(results / "robots")),
     "tasks": Table("tasks", lambda results: result_tables.learning(results / "tasks")),
     "thresholds": Table("tasks", result_tables.thresholds),
     "atari": Table("atari", lambda results: result_tables.learning(results / "atari")),
