@@ -186,6 +186,23 @@ def test_random_actions_are_a_column_where_an_evaluation_has_them(kept):
         assert cheetah[column] == "−284" and swimmer[column] == ""
 
 
+def test_the_best_policies_returns_are_those_of_their_own_evaluations(kept):
+    kept = kept / "tasks"
+    with pytest.raises(ConfigError, match=r"evaluation.json cannot be read"):
+        result_tables.robots(kept)
+    for index, run in enumerate(sorted(kept.glob("*/seed-*"))):
+        report = {"return_mean": 1000.0 + index, "episodes": 100}
+        (run / "evaluation.json").write_text(json.dumps(report))
+    table, caption = result_tables.robots(kept).split("\n\n")
+    cheetah, swimmer = cells(table)
+    assert cheetah[:6] == [
+        *("HalfCheetah-v5", "MLP 2×64", "0, 1, 2", "1001 (1000 to 1002)"),
+        *("300 k", "2"),
+    ]
+    assert swimmer[3] == "1003"
+    assert "in 100 other episodes" in " ".join(caption.split())
+
+
 def test_steps_to_reach_a_return_are_those_of_the_first_generation_at_it():
     run = records([0.0, 10.0, math.nan, 30.0, 5.0], steps=1000)
     assert thresholds.steps_to_reach(run, 10.0) == 2000
