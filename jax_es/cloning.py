@@ -224,6 +224,8 @@ class Cloner:
         shape = observations.shape
         mean, std = (
             jnp.broadcast_to(part.reshape(shape[1:]), shape)
-            for part in mean_and_std(self._statistics, self._rollout.std_floor)
+            for part in mean_and_std(
+                self._statistics, self._rollout.std_floor, observations.dtype
+            )
         )
         return normalized(observations, mean, std, clip)

@@ -386,7 +386,8 @@ class RolloutConfig:
     statistics_fraction: float = 0.01
     """Share of the population's episodes that update the observation statistics."""
     std_floor: float = 0.1
-    """Lower bound of the standard deviation that observations are divided by."""
+    """Lower bound of the standard deviation that observations are divided by, in their
+    own unit: of frames in grey levels, 0 to 255."""
     observation_clip: float | None = None
     """Bound of normalised observations, in standard deviations; none if not given."""
     step_cap_factor: float | None = 2.0

@@ -126,7 +126,9 @@ class LoadedPolicy:
             else tuple(
                 part.reshape(observation_shape)
                 for part in mean_and_std(
-                    trained.statistics, trained.config.rollout.std_floor
+                    trained.statistics,
+                    trained.config.rollout.std_floor,
+                    observation_space.dtype,
                 )
             )
         )

@@ -16,7 +16,8 @@ PIXEL_RANGE = 255.0
 """Brightest value of a pixel: policies see bytes divided by it, in [0, 1]."""
 
 STD_FLOOR = 0.1
-"""Default lower bound of std: an entry that never changes must not be blown up."""
+"""Default lower bound of std, in the unit of the observations themselves: an entry that
+never changes must not be blown up."""
 
 
 class ObservationStatistics(NamedTuple):
@@ -79,9 +80,16 @@ def merge(
 
 
 def mean_and_std(
-    statistics: ObservationStatistics, std_floor: float = STD_FLOOR
+    statistics: ObservationStatistics,
+    std_floor: float = STD_FLOOR,
+    dtype: Any = np.float32,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns ``[O]`` float32 mean and std, the latter at least ``std_floor``.
+
+    Args:
+        statistics: of observations as policies see them.
+        std_floor: in the unit of the observations themselves, grey levels of bytes.
+        dtype: of the observations themselves.
 
     Before the first observation they are 0 and 1, which leaves observations alone.
     """
@@ -90,5 +98,7 @@ def mean_and_std(
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     mean = statistics.sum / statistics.count
     variance = statistics.sum_of_squares / statistics.count - mean**2
+    if dtype == np.uint8:
+        std_floor /= PIXEL_RANGE
     std = np.sqrt(np.maximum(variance, std_floor**2))
     return mean.astype(np.float32), std.astype(np.float32)

@@ -107,7 +107,7 @@ class Rollout:
             ``num_envs`` are the slots S.
         devices: where policies are computed; each ``num_envs`` must be a multiple of
             their number.
-        std_floor: lower bound of the observations' standard deviation.
+        std_floor: lower bound of the observations' standard deviation, in their unit.
         observation_clip: bound of normalised observations; none if not given.
     """
 
@@ -218,7 +218,9 @@ class Rollout:
         else:
             mean, std = (
                 part.reshape(shape)
-                for part in mean_and_std(statistics, self._std_floor)
+                for part in mean_and_std(
+                    statistics, self._std_floor, self._observation().dtype
+                )
             )
         return self._devices.share(Shared(population, mean, std, reference, self._clip))
 

@@ -126,6 +126,10 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
         raise ConfigError(
             f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
         )
+    rollout = values.get("rollout", {})
+    if issubclass(POLICY_KINDS[kind], models.IMAGE_POLICIES):
+        # Runs from before it was a field had a floor of 0.1 under pixels in [0, 1].
+        values["rollout"] = {"std_floor": 25.5, **rollout}
     return typing.cast(
         TrainConfig,
         from_json(

@@ -199,6 +199,9 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
     """Nonlinearity of the blocks' feed-forward part: gelu or relu."""
     target_return: float = 8000.0
     """The episode return asked for, in the game's points."""
+    reward_scale: float = 1.0
+    """Factor from rewards and target_return to the return-to-go the network reads: the
+    reference networks read the game's points as they are."""
     max_timestep: int = 10_001
     """Length of the timestep table, in agent steps; later ones share a row."""
 

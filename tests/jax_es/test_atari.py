@@ -18,7 +18,7 @@ from jax_es.loading import load_mean
 from jax_es.normalization import initial_statistics, mean_and_std, observe, scaled
 from jax_es.presets import preset
 from jax_es.train import main as train
-from jax_es.train_config import differences
+from jax_es.train_config import differences, from_dict, to_dict
 from models import CNNConfig, ImageDecisionTransformerConfig, MLPConfig
 
 SMALL = ImageDecisionTransformerConfig(
@@ -132,7 +132,34 @@ def test_a_fast_twin_differs_in_how_it_is_computed_only():
     assert set(differences(preset("hero-dt"), preset("hero-dt-fast"))) == {
         "es.perturbation",
         "policy.attention",
+        "policy.reward_scale",
+        "rollout.std_floor",
     }
+
+
+def test_the_paper_preset_reads_points_and_grey_levels():
+    config = preset("hero-dt")
+    assert config.policy.target_return * config.policy.reward_scale == 8000.0
+    assert config.rollout.std_floor == 0.1
+    # Runs from before it was a field go on with the floor that they had.
+    stored = to_dict(preset("hero-dt-fast"))
+    del stored["rollout"]["std_floor"]
+    assert from_dict(stored).rollout.std_floor == 25.5
+
+
+def test_the_floor_of_frames_is_in_grey_levels():
+    config = tiny(1, 1)
+    rollout = dataclasses.replace(config.rollout, std_floor=51.0)
+    parts = build(dataclasses.replace(config, rollout=rollout))
+    frames = np.zeros((2, 4, 84, 84), np.uint8)
+    frames[1, :, :, :42] = 204
+    statistics = observe(initial_statistics(4 * 84 * 84), scaled(frames))
+    state = initial_state(parts)
+    std = parts.rollout._share(parts.es.ask(state.es), statistics, ()).std
+    # Half of the pixels vary by 102 grey levels, half never do.
+    np.testing.assert_allclose(std[..., :42], 0.4, rtol=1e-6)
+    np.testing.assert_allclose(std[..., 42:], 0.2, rtol=1e-6)
+    parts.close()
 
 
 def test_a_game_by_any_name():

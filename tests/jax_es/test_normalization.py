@@ -14,6 +14,7 @@ from jax_es.normalization import (
     merge,
     normalized,
     observe,
+    scaled,
 )
 
 
@@ -83,6 +84,14 @@ def test_floor_and_bound_may_be_chosen():
     seen = normalized(jnp.array([2.5, 0.1]), mean, std, clip=10.0)
     np.testing.assert_allclose(seen, [10.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose(normalized(batch[0], mean, std), [0.0, -1.0], rtol=1e-6)
+
+
+def test_the_floor_of_bytes_is_in_grey_levels():
+    frames = np.array([[100], [100]], np.uint8)
+    statistics = observe(initial_statistics(1), scaled(frames))
+    for dtype, expected in ((np.uint8, 0.1 / 255), (np.float32, 0.1)):
+        _, std = mean_and_std(statistics, 0.1, np.dtype(dtype))
+        assert std.tolist() == pytest.approx([expected])
 
 
 def test_constant_entry_never_has_a_negative_variance():
