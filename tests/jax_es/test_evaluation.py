@@ -225,6 +225,7 @@ def made(returns, path="a", lengths=None):
             returns=values,
             lengths=np.arange(1, 1 + len(values)),
             failed=np.zeros(len(values), bool),
+            healthy_rewards=np.zeros(len(values)),
             observations=initial_statistics(1),
             env_steps=0,
             computed_steps=0,
@@ -309,6 +310,7 @@ def test_the_table_tells_what_there_is_to_tell():
 def test_the_program_on_an_experiment_and_another_run(runs, folder, capsys):
     """Table, JSON and CSV hold the same numbers, and those of the library."""
     given = [str(runs / "dt"), str(runs / "mlp"), "--episodes", "3"]
+    given += ["--checkpoint", "last"]
     options = ["--weights", "int4", "--weight-noise", "0.1", "--csv", "new/rows.csv"]
     assert main([*given, *options, "--json"]) == 0
     out, err = capsys.readouterr()
