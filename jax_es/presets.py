@@ -107,7 +107,9 @@ def _fast(config: TrainConfig) -> TrainConfig:
     """The same task and network at a fraction of the cost; not the paper's numbers."""
     policy = config.policy
     if isinstance(policy, DecisionTransformerConfig):
-        # Points as they are drive tanh to ±1; thousands learnt more on Hero.
+        # On Hero, 16 pairs, 8 generations of 300 steps, one seed: θ's return went from
+        # 14 to 2394 with thousands and a floor of 25.5 grey levels, to 84 with a floor
+        # of 0.1, and from 19 to 53 with points as they are, which drive tanh to ±1.
         policy = replace(policy, attention="cache", reward_scale=0.001)
     es = replace(config.es, perturbation="low-rank")
     plays_games = isinstance(policy, IMAGE_POLICIES)

@@ -41,7 +41,10 @@ def tiny(num_slots, num_devices, policy=TRANSFORMERS["cache"], perturbation="low
         policy=policy,
         es=dataclasses.replace(config.es, num_pairs=3, perturbation=perturbation),
         rollout=RolloutConfig(
-            num_slots=num_slots, num_devices=num_devices, statistics_fraction=1.0
+            num_slots=num_slots,
+            num_devices=num_devices,
+            statistics_fraction=1.0,
+            std_floor=25.5,
         ),
         evaluation=dataclasses.replace(config.evaluation, num_episodes=1),
     )
@@ -238,7 +241,10 @@ def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path, monkeypatch):
     np.testing.assert_array_equal(trained.reference, whole.state.reference)
     policy = models.make_policy(CNN, (4, 84, 84), models.DiscreteActions(4))
     variables = {"params": trained.mean}
-    mean, std = (part.reshape(4, 84, 84) for part in mean_and_std(trained.statistics))
+    mean, std = (
+        part.reshape(4, 84, 84)
+        for part in mean_and_std(trained.statistics, 25.5, np.uint8)
+    )
     seen = (np.float32(trained.reference) / 255 - mean) / std
     expected = policy.prepare(variables, seen)["batch_stats"]
     actual = loaded._variables["batch_stats"]
