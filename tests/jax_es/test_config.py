@@ -147,7 +147,7 @@ def test_clipup_presets_have_three_networks(name):
         assert policy_kind(config.policy) == kind
         assert config.es.optimizer == "clipup"
         assert config.es.weight_decay == 0
-        walks = config.es.healthy_reward_weight == 0
+        walks = config.es.healthy_reward_weight < 1
         env = make_env(config.env, 1, 1)
         assert walks == (env.pays_healthy_reward and "Pendulum" not in config.env.id)
         env.close()
