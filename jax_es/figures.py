@@ -282,6 +282,40 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     return figure
 
 
+@_styled
+def search(
+    outcomes: Sequence[tuple[int, float]], importances: dict[str, float]
+) -> Figure:
+    """Draws a hyperparameter search: what its trials reached, and what mattered.
+
+    Args:
+        outcomes: each trial's last budget in environment steps, and its value there.
+        importances: the fields' shares; without any there is no panel of them.
+    """
+    figure, axes = _grid(2 if importances else 1)
+    for row, budget in enumerate(sorted({steps for steps, _ in outcomes if steps})):
+        reached = [
+            (number, value)
+            for number, (steps, value) in enumerate(outcomes)
+            if steps == budget and math.isfinite(value)
+        ]
+        axes[0].plot(
+            *zip(*reached, strict=True) if reached else ((), ()),
+            "osD^v"[row % 5],
+            color=_colour(row),
+            label=f"ended after {budget:,} steps",
+        )
+    axes[0].set(title="trials", ylabel="best evaluation return")
+    _label_x(axes[0], "generations")
+    axes[0].set_xlabel("trial")
+    if importances:
+        names = list(importances)[::-1]
+        axes[1].barh(names, [importances[name] for name in names], color=_colour(0))
+        axes[1].set(title="importance at the first budget", xlabel="share")
+    _add_legend(figure, axes)
+    return figure
+
+
 def _told_apart(paths: Sequence[Path]) -> list[str]:
     """Returns folders' names, with those of the folders above where they are alike."""
     names = [path.name for path in paths]

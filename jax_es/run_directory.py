@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.json"
+STUDY_FILE = "study.json"
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
 
@@ -44,7 +45,7 @@ PACKAGES = (
 
 OPTIONAL = {
     **{"created": str, "versions": dict, "machine": dict, "method": list},
-    **{"init": dict, "data": dict},
+    **{"init": dict, "data": dict, "tuning": dict, "rungs": list},
 }
 """Entries that a record may have beside ``config`` and ``preset``, and their types."""
 
@@ -73,11 +74,12 @@ ROUNDING_ALONE = (
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A run's folder, or an experiment's.
+    """A run's folder, an experiment's or a study's.
 
     Attributes:
         path: the folder.
-        file: its record; ``EXPERIMENT_FILE`` makes it an experiment's.
+        file: its record; ``EXPERIMENT_FILE`` makes it an experiment's, ``STUDY_FILE``
+            a study's (``tuning.py``).
     """
 
     path: Path
@@ -133,8 +135,9 @@ class RunDirectory:
         return from_dict(self.record()["config"])
 
     def check_new(self) -> None:
-        """Raises ``ConfigError`` if a run, an experiment or a part of one is there."""
-        if any((self.path / file).exists() for file in (CONFIG_FILE, EXPERIMENT_FILE)):
+        """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
+        files = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE)
+        if any((self.path / file).exists() for file in files):
             raise ConfigError(
                 f"{self.path} holds a run already; continue it with --resume or choose "
                 "another --name."
@@ -255,7 +258,9 @@ class RunDirectory:
                 report = error.report or "".join(traceback.format_exception(error))
                 draft.write_text(report)
             error.add_note(f"its traceback is in {log}")
-        error.add_note(f"mend it, then continue with {resume_options(self)}")
+        study = RunDirectory(self.path.parent.parent, STUDY_FILE)
+        options = resume_options(study if study.exists() else self)
+        error.add_note(f"mend it, then continue with {options}")
 
     def resume(self, config: TrainConfig) -> None:
         """Takes over what a resumed run may change: from now on it is the run's.

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from jax_es.devices import release_programs
 from jax_es.experiment import with_machine
 from jax_es.fine_tuning import find_source
 from jax_es.generation import build
+from jax_es.metrics import records_so_far
 from jax_es.run_directory import EXPERIMENT_FILE, RunDirectory
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training import TrainingResult, train_run
@@ -50,6 +51,8 @@ def train_seeds(
     path: str | os.PathLike[str],
     resume: bool = False,
     preset: str = "python",
+    label: str = "",
+    check_stop: Callable[[], None] = lambda: None,
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
 
@@ -63,6 +66,8 @@ def train_seeds(
         resume: continue the experiment that is there: finished seeds are skipped,
             the unfinished one goes on, the rest begin.
         preset: recorded as where ``config`` comes from.
+        label: what progress shows before the seed.
+        check_stop: as :func:`~jax_es.training.train_run`'s.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -81,7 +86,8 @@ def train_seeds(
                 run.path,
                 resume=run.exists(),
                 preset=experiment.preset,
-                label=experiment.label(seed),
+                label=f"{label}  {experiment.label(seed)}".lstrip(),
+                check_stop=check_stop,
             )
             experiment.finish(seed, result)
         return experiment.results()
@@ -117,7 +123,7 @@ def open_experiment(
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
     if not resume:
         folder.check_new()
-        _check_buildable(config, range(config.seed, config.seed + num_seeds))
+        check_buildable(config, range(config.seed, config.seed + num_seeds))
     with folder.lock():
         if resume:
             _extend(folder, config, num_seeds)
@@ -153,8 +159,17 @@ class Experiment:
         return [seed for seed in self.seeds() if str(seed) not in finished]
 
     def seed_config(self, seed: int) -> TrainConfig:
-        """Returns the configuration of one seed's run."""
-        return dataclasses.replace(self._folder.config(), seed=seed)
+        """Returns the configuration of one seed's run.
+
+        A run that has taken more steps than a new limit, since its last generation
+        went beyond the old one, keeps the old one: nothing is left to do.
+        """
+        config = dataclasses.replace(self._folder.config(), seed=seed)
+        records = records_so_far(self.run(seed).path)
+        limit = config.max_env_steps
+        if limit and records and records[-1].total_env_steps >= limit:
+            return self.run(seed).config()
+        return config
 
     def run(self, seed: int) -> RunDirectory:
         """Returns the folder of one seed's run, which may not have begun."""
@@ -189,7 +204,7 @@ def _number(value: Any) -> float:
     return math.nan if value is None else value
 
 
-def _check_buildable(config: TrainConfig, seeds: range) -> None:
+def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Refuses what cannot begin before there is a folder; one slot suffices."""
     parts = build(config, num_tasks=1)
     for seed in seeds:
@@ -215,7 +230,7 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
         )
     added = range(config.seed + before, config.seed + num_seeds)
     if config.init is not None and added:
-        _check_buildable(config, added)
+        check_buildable(config, added)
     changed = differences(stored, config)
     if {"num_generations", "max_env_steps"} & {*changed}:
         # Finished seeds may have to go further: each is looked at again.

@@ -22,6 +22,7 @@ Purpose = Literal[
     "cloning batches",
     "dropout",
     "gradient teacher",
+    "tuning",
 ]
 """Everything that draws from NumPy's generators by a run's seed."""
 

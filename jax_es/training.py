@@ -193,6 +193,7 @@ def train_run(
     resume: bool = False,
     preset: str = "python",
     label: str = "",
+    check_stop: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -205,6 +206,8 @@ def train_run(
         resume: continue the run that is there.
         preset: recorded in ``config.json`` as where ``config`` comes from.
         label: what progress shows before the generation.
+        check_stop: called often; raises an exception to end the run, after a checkpoint
+            of the last finished generation.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
@@ -212,7 +215,7 @@ def train_run(
     run = RunDirectory(Path(path))
     if resume:
         config = run.with_stored_machine(config)
-    parts = build(with_machine(config))
+    parts = build(with_machine(config), check_stop)
     if not resume:
         find_source(parts)  # refused before there is a folder
     with run.lock():
@@ -224,7 +227,7 @@ def train_run(
             label=label,
             clock=compilation_clock(),
         )
-        return run_training(parts, state, run, progress)
+        return run_training(parts, state, run, progress, check_stop)
 
 
 def is_finished(config: TrainConfig, state: TrainState) -> bool:

@@ -1,0 +1,272 @@
+"""Searches for hyperparameters: ``python -m jax_es.tune [PRESET] [--options]``.
+
+Optuna chooses configurations around a preset; each is an experiment of ``--seeds``
+runs, of which the worse ones end early (successive halving).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import sys
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+from jax_es import tuning
+from jax_es.command_line import (
+    InputError,
+    Stopped,
+    StopSignals,
+    input_errors,
+    named_folder,
+    names_environment,
+    parse_options,
+    report_stop,
+    run_program,
+    take_option,
+)
+from jax_es.config import ConfigError, TuningConfig, require
+from jax_es.metrics import MetricsError
+from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.reproduce import command
+from jax_es.run_directory import (
+    STUDY_FILE,
+    RunDirectory,
+    check_name,
+    path_to_resume,
+    program_command,
+    resume_options,
+)
+from jax_es.search_space import configured
+from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
+from jax_es.trust import check_import, trust_source
+
+DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halving.
+
+PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
+
+The options' defaults below are those of the chosen preset; what is not searched stays
+as they say."""
+
+LAST_BUDGET = 1_000_000
+"""Environment steps of a run that nothing ends early, where a preset has no limit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """The command line, after PRESET and KIND."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    tuning: Annotated[TuningConfig, tyro.conf.arg(name="")]
+    name: str | None = None
+    """Name of the study's folder; preset and time if not given."""
+    runs_dir: Path = Path("runs")
+    """Where runs are kept."""
+    resume: bool = False
+    """Continue the study --name, to the same numbers as if it had never stopped."""
+    trust: bool = False
+    """Import the modules that environments of --resume and --init name (module:id),
+    which may run any code."""
+
+
+class Request(NamedTuple):
+    """What the user asked for.
+
+    Attributes:
+        settings: of the study.
+        folder: the study's.
+        resume: whether to continue what is there.
+    """
+
+    settings: tuning.Settings
+    folder: RunDirectory
+    resume: bool
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with StopSignals() as signals, contextlib.ExitStack() as stack:
+        with input_errors():
+            settings, folder, resume = parse(argv)
+            from jax_es import figures
+            from jax_es.checkpoint import CheckpointError
+            from jax_es.devices import configure_cpu_devices, use_compilation_cache
+            from jax_es.experiment import with_machine
+
+            with figures.style():  # not after hours of work
+                tuning.load_optuna()
+            configure_cpu_devices(settings.config.rollout.num_devices)
+            use_compilation_cache()
+            if not resume:
+                folder.check_new()
+                config = with_machine(settings.config)
+                settings = tuning.check(settings._replace(config=config))
+            stack.enter_context(folder.lock())
+            if resume:  # for more trials, perhaps
+                folder.update(tuning=dataclasses.asdict(settings.tuning))
+            else:
+                tuning.create(folder, settings)
+        _say(f"Searching {'  '.join(settings.tuning.search)}. Study: {folder.path}")
+        try:
+            study = tuning.tune(folder, _say, signals.check)
+        except Stopped as stop:
+            return report_stop(
+                stop,
+                f"what is finished is saved in {folder.path}; continue with "
+                f"{program_command('tune')} {resume_options(folder)}",
+            )
+        except (ConfigError, CheckpointError, MetricsError, OSError) as error:
+            raise InputError(
+                f"{error} Continue with {resume_options(folder)}."
+            ) from error
+        with input_errors():
+            _report(study, settings, folder.path)
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def parse(argv: list[str]) -> Request:
+    """Reads the command line.
+
+    Raises:
+        ConfigError: for unknown names and impossible values.
+    """
+    rest = list(argv)
+    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    kind = take_option(rest, "--policy")
+    stored = None
+    if "--resume" in rest and not {"-h", "--help"} & {*rest}:
+        path = path_to_resume(*named_folder(rest))
+        stored = tuning.read(RunDirectory(path, STUDY_FILE))
+        own = (stored.preset, policy_kind(stored.config.policy))
+        require(
+            preset_name in (None, own[0]) and kind in (None, own[1]),
+            f"--resume would change the study in {path}: it searches around preset "
+            f"{own[0]} with policy {own[1]}; leave PRESET and --policy out.",
+        )
+    default = stored or around(
+        DEFAULT_PRESET if preset_name is None else preset_name, kind
+    )
+    arguments = parse_options(
+        Arguments,
+        rest,
+        "tune",
+        default=Arguments(default.config, default.tuning),
+        usage="[PRESET] [--policy KIND]",
+        description=DESCRIPTION,
+        short={"--lr": "--es.learning-rate"},
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    from jax_es.experiment import check_cores, with_game
+
+    check_name(arguments.name)
+    settings = tuning.Settings(
+        with_game(arguments.config), arguments.tuning, default.preset
+    )
+    config = settings.config
+    name = arguments.name or (
+        f"tune-{default.preset}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    )
+    folder = RunDirectory(arguments.runs_dir / name, STUDY_FILE)
+    if stored is not None:
+        _check_same(stored, settings, folder.path)
+        named = names_environment(rest)
+        check_import(config.env.id, folder.path, arguments.trust or named)
+    else:
+        check_cores(config.rollout)
+        require(
+            config.init is not None or default.preset not in PRETRAINED_PRESETS,
+            f"preset {default.preset} goes on from a pretrained policy; add --init RUN "
+            f"({program_command('pretrain')} {default.preset} makes one).",
+        )
+    if arguments.trust and config.init is not None:
+        trust_source(config.init)
+    return Request(settings, folder, stored is not None)
+
+
+def around(preset_name: str, kind: str | None = None) -> tuning.Settings:
+    """Returns a search around a preset, whose runs end by steps, not by generations.
+
+    Raises:
+        ConfigError: for unknown names.
+    """
+    config = preset(preset_name, kind)
+    config = dataclasses.replace(
+        config,
+        num_generations=100_000,
+        max_env_steps=config.max_env_steps or LAST_BUDGET,
+    )
+    return tuning.Settings(config, TuningConfig(), preset_name)
+
+
+def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> None:
+    """Refuses to resume as another study; more trials are the same one's."""
+    before, now = (
+        {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
+        for each in (stored, given)
+    )
+    changed = "; ".join(
+        f"{name} was {was!r}, now {is_now!r}"
+        for name, (was, is_now) in differing(before, now).items()
+    )
+    require(
+        not changed,
+        f"--resume would change the study in {path}: {changed}. Leave these as they "
+        "were, or start a new study with another --name.",
+    )
+
+
+def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
+    """Prints the trials and the best one's command; draws the picture."""
+    from jax_es import figures
+    from jax_es.plot import save_all
+
+    sys.stdout.write(table(study) + "\n")
+    best = max(study.trials, key=tuning.outcome)
+    require(
+        tuning.outcome(best).steps > 0,
+        "no trial could be trained: their fields do not fit together; search others "
+        "with another --name.",
+    )
+    outcomes = [tuning.outcome(trial) for trial in study.trials]
+    figure = figures.search(outcomes, tuning.importances(study))
+    pictures = save_all(figure, path / "plots", "search")
+    config, options, preset_name = settings
+    again = command(configured(config, best.params), preset_name, options.seeds)
+    _say(
+        f"Best: trial {best.number}, {tuning.outcome(best).value:.1f} ({options.value} "
+        f"over {options.seeds} seeds): {tuning.trial_folder(path, best.number).path}\n"
+        f"Train it anew: {again}\n"
+        f"Pictures: {' '.join(map(str, pictures))}"
+    )
+
+
+def table(study: tuning.Study) -> str:
+    """Returns the trials, best first, as a Markdown table."""
+    trials = sorted(study.trials, key=tuning.outcome, reverse=True)
+    fields = list(trials[0].params)
+    rows = [["trial", *fields, "env steps", "return"], ["---"] * (len(fields) + 3)]
+    for trial in trials:
+        steps, value = tuning.outcome(trial)
+        values = [
+            f"{each:.4g}" if isinstance(each, float) else str(each)
+            for each in trial.params.values()
+        ]
+        rows.append([str(trial.number), *values, f"{steps:,}", f"{value:.1f}"])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
