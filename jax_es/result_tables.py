@@ -89,8 +89,10 @@ def _policy(run: Run) -> str:
     """Names a policy, and of its variant what is not the default."""
     kind = policy_kind(run.config.policy)
     name = NAMES.get(kind, kind)
-    sizes = getattr(run.config.policy, "hidden_sizes", ())
-    if sizes:
+    sizes = getattr(run.config.policy, "hidden_sizes", None)
+    if sizes == ():
+        name = "linear"
+    elif sizes:
         alike = len({*sizes}) == 1
         shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
         name = f"{name} {shape}"
