@@ -189,6 +189,7 @@ TENSORBOARD_GROUPS = {
         "return_max",
         "return_p2_5",
         "return_p97_5",
+        "fitness_mean",
         "num_nonfinite",
         "num_failed",
         "num_episodes",

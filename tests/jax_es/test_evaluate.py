@@ -178,6 +178,7 @@ def make_result(returns):
         returns=returns,
         lengths=np.arange(1, 1 + len(returns)),
         failed=np.zeros(len(returns), bool),
+        healthy_rewards=np.zeros(len(returns)),
         observations=initial_statistics(1),
         env_steps=0,
         computed_steps=0,
@@ -289,7 +290,7 @@ def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
 def test_the_program_says_so_in_one_line(copied, capsys, monkeypatch):
     file = newest_file(copied)
     file.write_bytes(b"")
-    monkeypatch.setattr("jax_es.evaluation.build", lambda config: 1 / 0)
+    monkeypatch.setattr("jax_es.evaluation.build", lambda *_, **__: 1 / 0)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(ZeroDivisionError):
