@@ -173,9 +173,11 @@ def openai_es(
             factor = jnp.float32(1.0 / (2 * num_pairs * config.sigma))
         return ascend(state, total, fitness, factor)
 
+    shaping = SHAPINGS[config.shaping]
+
     @jax.jit
     def shape(fitness: jax.Array) -> jax.Array:
-        return shape_elites(SHAPINGS[config.shaping], fitness, config.elite_fraction)
+        return shape_elites(shaping, fitness, config.elite_fraction)
 
     @jax.jit
     def ascend(

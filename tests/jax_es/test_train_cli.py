@@ -270,7 +270,8 @@ def test_a_configuration_file_that_was_tampered_with_is_one_line(capsys, folder)
         file.write_text(text)
         refused(["--resume", "--name", "x"], capsys)
     values = to_dict(preset("hopper"))
-    file.write_text(json.dumps({"config": {**values, "speed": 1}}))
+    record = {"config": {**values, "speed": 1}, "preset": "hopper"}
+    file.write_text(json.dumps(record))
     assert "has no field speed" in refused(["--resume", "--name", "x"], capsys)
 
 

@@ -41,6 +41,7 @@ from jax_es.metrics import (
     METRICS_FILE,
     WALL_CLOCK_FIELDS,
     MetricsError,
+    MetricsWriter,
     read_metrics,
 )
 from jax_es.noise import FullNoise
@@ -470,15 +471,18 @@ def test_only_the_first_generation_compiles(compilations, tmp_path):
         num_devices=2,
         num_generations=2,
     )
-    state = run_generation(parts, initial_state(parts)).state
+    generations = [run_generation(parts, initial_state(parts))]
     assert compilations
     compilations.clear()
     for _ in range(3):
-        state = run_generation(parts, state).state
+        generations.append(run_generation(parts, generations[-1].state))
     assert not compilations
     # Nor does a generation of a restored state.
     run = RunDirectory(tmp_path)
-    Checkpoints(run.checkpoints).save(4, state)
+    with MetricsWriter(run.path) as writer:
+        for generation in generations:
+            writer.write(generation_record(generation, 1.0))
+    Checkpoints(run.checkpoints).save(4, generations[-1].state)
     state = starting_state(with_config(parts, num_generations=9), run, resume=True)
     compilations.clear()
     run_generation(parts, state)
