@@ -145,11 +145,16 @@ def parse_options(
     except SystemExit as stop:
         if not stop.code:
             raise
-        text = re.sub(r"╭─[^─]*─+╮|[╭╮╰╯│─]+", " ", errors.getvalue())
+        text = _BOX.sub(" ", errors.getvalue())
         # The box ends with a pointer to --help, which our line gives in its own way.
         text = text.partition("For full helptext")[0].partition("Full helptext")[0]
         text = " ".join(re.sub(r"Error parsing \w[\w.]*:", "", text).split())
         raise InputError(f"{text} (--help lists all options)") from None
+
+
+_BOX = re.compile(r"╭─[^─]*─+╮|[╭╮╰╯│─]+|\A\s*.*\n *-{3,}|-{3,}")
+"""What tyro draws around an error, title included; dashes where a terminal has no
+box characters."""
 
 
 def _leaves(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -271,7 +276,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restores the previous handlers."""
+        """Restores the previous handlers; what comes from now on comes too late."""
+        self._at_once = False
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
         if self._at_once and self._previous:

@@ -95,7 +95,7 @@ def read_epochs(run: Path) -> list[EpochRecord]:
         return []
     try:
         return [_from_json(line) for line in path.read_text().splitlines()]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MetricsError(
             f"{path} is not a cloning's record ({error}): restore it from a backup"
         ) from error

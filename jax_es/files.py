@@ -49,9 +49,10 @@ def open_to_append(file: Path) -> IO[bytes]:
     try:
         return io.BufferedWriter(io.FileIO(str(file), "ab", opener=opener))
     except OSError as error:
-        if not file.is_symlink():
+        kind = "link" if file.is_symlink() else "folder" if file.is_dir() else None
+        if kind is None:
             raise
-        raise OSError(error.errno, f"{file.name} is a link, delete it") from error
+        raise OSError(error.errno, f"{file.name} is a {kind}, delete it") from error
 
 
 def read_json(file: Path) -> Any:

@@ -402,8 +402,14 @@ def _to_line(record: GenerationRecord) -> bytes:
 def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
     """Returns the records of all whole lines, with the lines themselves."""
     parsed = []
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MetricsError(
+            f"{path} cannot be read ({error.strerror}): restore it from a backup"
+        ) from error
     # What follows the last line end is still being written, or a kill cut it short.
-    *lines, _ = path.read_bytes().split(b"\n")
+    *lines, _ = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             parsed.append((_from_json(json.loads(line)), line + b"\n"))

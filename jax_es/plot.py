@@ -4,7 +4,9 @@ Draws how they learned, how their populations spread, where the time went, and w
 several tasks say together. The numbers behind it are printed as Markdown tables.
 """
 
+import contextlib
 import dataclasses
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,12 +107,12 @@ def _references(texts: tuple[str, ...]) -> dict[str, float]:
     references = {}
     for text in texts:
         task, _, value = text.rpartition("=")
-        try:
+        with contextlib.suppress(ValueError):
             references[task] = float(value)
-        except ValueError:
-            raise ConfigError(
-                f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}."
-            ) from None
+        require(
+            task != "" and math.isfinite(references.get(task, math.nan)),
+            f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}.",
+        )
     return references
 
 

@@ -177,7 +177,7 @@ def parse(argv: list[str]) -> Request:
     )
     name = arguments.name
     require(
-        arguments.dataset is not None,
+        bool(arguments.dataset),
         "--dataset is required: the id or the folder of a Minari dataset; "
         f"{program_command('collect')} records one.",
     )

@@ -394,13 +394,15 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
     """Returns the folder that ``--resume --name NAME`` means.
 
     Raises:
-        ConfigError: without a name; it lists the newest runs.
+        ConfigError: without a name, where it lists the newest runs, or for one that is
+            no name of a folder.
     """
     if name is None:
         raise ConfigError(
             "--resume needs --name NAME, the run to continue. "
             f"Runs in {runs_dir}: {list_runs(runs_dir)}."
         )
+    check_name(name)
     return runs_dir / name
 
 

@@ -46,6 +46,7 @@ def test_all_notebooks_are_there():
 
 
 # What a kernel's sockets and processes leave behind is not ours.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_at_its_smallest_scale(name, compiled, tmp_path, monkeypatch):

@@ -55,6 +55,7 @@ def smaller(command):
     return [sys.executable, "-m", module, *options, *extra]
 
 
+@pytest.mark.slow
 def test_a_teacher_is_cloned_and_evolution_goes_on(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("MINARI_DATASETS_PATH", None)

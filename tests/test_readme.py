@@ -105,7 +105,8 @@ def test_ci_runs_the_test_command():
         for line in block.splitlines()
         if line.startswith("python3 -m venv") and line.endswith("pytest")
     ]
-    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert command in lines and "python -m pytest -m slow" in lines
 
 
 def test_every_preset_is_in_the_table():

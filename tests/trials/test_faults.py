@@ -1,0 +1,550 @@
+"""Whatever happens to a run, its numbers are those of one that nothing happened to.
+
+Or one line says why they cannot be. Each trial disturbs a run of its own, then resumes
+it with nothing in the way.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from jax_es.checkpoint import Checkpoints
+from jax_es.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
+from jax_es.run_directory import seed_runs
+from tests.trials.conftest import run
+from tests.trials.inputs import CLONE, TINY
+from tests.trials.processes import Processes
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always")]
+
+minari = pytest.importorskip("minari")
+h5py = pytest.importorskip("h5py")
+
+COMMANDS = {
+    "train": f"train {TINY} --num-generations 5 --name {{}}",
+    "rarely": f"train {TINY} --num-generations 7 --checkpoint-every 3 --name {{}}",
+    "seeds": f"train {TINY} --num-generations 2 --seeds 3 --name {{}}",
+    "pretrain": f"pretrain {CLONE} --epochs 3 --steps-per-epoch 2 --warmup-steps 1 "
+    "--batch-size 2 --name {}",
+    "collect": "collect runs/es --dataset {}-v0 --episodes 7 --num-slots 1",
+}
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    processes = Processes(tmp_path_factory.mktemp("cache"))
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(made, processes, tmp_path_factory):
+    """A run of each kind, and how many operations on files it takes."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "world"
+    shutil.copytree(made, folder)
+    operations = {}
+    for kind, command in COMMANDS.items():
+        ended = processes.run(folder, command.format(f"whole-{kind}"))
+        assert ended.code == 0, ended.lines
+        operations[kind] = ended.operations
+        assert operations[kind] > 20
+    return folder, operations
+
+
+def resumed(kind: str) -> str:
+    """The command that continues a disturbed run."""
+    if kind == "collect":
+        return f"{COMMANDS[kind].format('torn')} --resume"
+    return f"{COMMANDS[kind].split()[0]} --resume --name torn"
+
+
+def recover(processes, folder, kind):
+    """Resumes a run, or begins it if the fault came before there was one."""
+    ended = processes.run(folder, resumed(kind))
+    if ended.code == 2:
+        (line,) = ended.errors
+        assert "is not a run" in line or "there is no dataset" in line
+        ended = processes.run(folder, COMMANDS[kind].format("torn"))
+    assert ended.code == 0, ended.lines
+    assert not any("Traceback" in line for line in ended.lines)
+
+
+def numbers(file: Path) -> list[dict]:
+    """A file's records, without what wall-clocks say."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    names = {*WALL_CLOCK_FIELDS, "steps_per_second"}
+    return [{k: v for k, v in x.items() if k not in names} for x in lines]
+
+
+def assert_equal_runs(one: Path, two: Path) -> None:
+    """Compares records and final states to the bit."""
+    # Those among checkpoints are hidden, and go with the next save.
+    assert not list(one.glob(".unfinished*"))
+    if seeds := seed_runs(two):
+        record, expected = (
+            json.loads((path / "experiment.json").read_text()) for path in (one, two)
+        )
+        assert record["results"] == expected["results"]
+        for seed in seeds:
+            assert_equal_runs(one / seed.path.name, seed.path)
+        return
+    for name in (METRICS_FILE, "cloning.jsonl"):
+        if (two / name).exists():
+            assert numbers(one / name) == numbers(two / name)
+    for which in ("last", "best"):
+        first, second = (
+            Checkpoints(p / "checkpoints").restore(which) for p in (one, two)
+        )
+        assert first.step == second.step
+        assert jax.tree.structure(first.state) == jax.tree.structure(second.state)
+        pairs = zip(*map(jax.tree.leaves, (first.state, second.state)), strict=True)
+        for a, b in pairs:
+            np.testing.assert_array_equal(a, b)
+
+
+def assert_equal_datasets(one: Path, two: Path) -> None:
+    """Compares everything in the HDF5 files, and what the metadata count."""
+
+    def read(path):
+        found = {}
+        with h5py.File(path / "data" / "main_data.hdf5") as file:
+            file.visititems(
+                lambda name, x: found.update(
+                    {name: x[()].tolist() if isinstance(x, h5py.Dataset) else None}
+                )
+            )
+        metadata = json.loads((path / "data" / "metadata.json").read_text())
+        return found, [metadata[f"total_{name}"] for name in ("episodes", "steps")]
+
+    assert read(one) == read(two)
+
+
+def assert_equal(folder, undisturbed, kind):
+    if kind == "collect":
+        one, two = Path("torn-v0"), Path("whole-collect-v0")
+        assert_equal_datasets(folder / "datasets" / one, undisturbed / "datasets" / two)
+    else:
+        assert_equal_runs(
+            folder / "runs" / "torn", undisturbed / "runs" / f"whole-{kind}"
+        )
+
+
+# Signals at any operation on a file. Shares of all operations, drawn once.
+
+MOMENTS = random.Random(0)
+SIGNALS = [
+    (kind, signum, round(MOMENTS.random(), 3))
+    for kind, kills, stops in (
+        *(("train", 6, 1), ("rarely", 3, 1), ("seeds", 3, 1)),
+        *(("pretrain", 3, 1), ("collect", 3, 1)),
+    )
+    for signum in [
+        *[signal.SIGKILL] * kills,
+        *[signal.SIGTERM] * stops,
+        *[signal.SIGINT] * stops,
+    ]
+]
+
+
+@pytest.mark.parametrize(("kind", "signum", "share"), SIGNALS)
+def test_a_signal_at_any_operation(kind, signum, share, world, processes, undisturbed):
+    folder, operations = undisturbed
+    at = 1 + int(share * (operations[kind] - 1))
+    ended = processes.run(world, COMMANDS[kind].format("torn"), signum, at)
+    if signum == signal.SIGKILL:
+        assert (ended.code, ended.errors) == (-signal.SIGKILL, [])
+    elif ended.code:  # a signal during the last operations comes too late
+        assert ended.code == 128 + signum, ended.lines
+        (line,) = ended.errors
+        assert line.startswith(f"{signal.Signals(signum).name}: ")
+    assert not any("Traceback" in line for line in ended.lines)
+    recover(processes, world, kind)
+    assert_equal(world, folder, kind)
+
+
+@pytest.mark.parametrize("kind", ["train", "seeds", "collect"])
+def test_killed_again_and_again_at_random_instants(kind, world, processes, undisturbed):
+    """Three times, by a clock; also between the operations."""
+    random_number = random.Random(kind).random
+
+    def kill(pid):
+        deadline = time.monotonic() + 60
+        while not list(world.glob("*/torn*/**/*.json*")):  # compiling takes longest
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(0.3 * random_number())
+        os.kill(pid, signal.SIGKILL)
+
+    commands = [COMMANDS[kind].format("torn"), *[resumed(kind)] * 2]
+    codes = [processes.run(world, command, watch=kill).code for command in commands]
+    assert set(codes) <= {-signal.SIGKILL, 0}  # it may have been faster
+    recover(processes, world, kind)
+    assert_equal(world, undisturbed[0], kind)
+
+
+# Full disks.
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [
+        *(("train", 0.01), ("train", 0.2), ("train", 0.5), ("train", 0.95)),
+        *(("pretrain", 0.3), ("pretrain", 0.8), ("collect", 0.3), ("collect", 0.8)),
+    ],
+)
+def test_a_disk_that_is_full_from_some_operation_on(
+    kind, share, world, processes, undisturbed
+):
+    folder, operations = undisturbed
+    at = 1 + int(share * (operations[kind] - 1))
+    ended = processes.run(world, COMMANDS[kind].format("torn"), at=at, is_full=True)
+    assert ended.code == 2, ended.lines
+    (line,) = ended.errors
+    assert "No space left on device" in line
+    assert not any("Traceback" in line for line in ended.lines)
+    recover(processes, world, kind)
+    assert_equal(world, folder, kind)
+
+
+@pytest.mark.parametrize("largest_file", [100, 1000, 2500])
+def test_no_file_may_become_large(largest_file, world, processes, undisturbed):
+    command = COMMANDS["train"].format("torn")
+    ended = processes.run(world, command, largest_file=largest_file)
+    assert ended.code == 2, ended.lines
+    (line,) = ended.errors
+    assert "File too large" in line
+    assert not any("Traceback" in line for line in ended.lines)
+    recover(processes, world, "train")
+    assert_equal(world, undisturbed[0], "train")
+
+
+# Files that are damaged between a stop and a resume, in this process.
+
+
+@pytest.fixture(scope="module")
+def stopped(made, processes, undisturbed, tmp_path_factory):
+    """A run that was killed in its fourth generation."""
+    folder = tmp_path_factory.mktemp("stopped") / "world"
+    shutil.copytree(made, folder)
+
+    def kill(pid):
+        metrics = folder / "runs" / "torn" / METRICS_FILE
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < 4:
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+
+    command = COMMANDS["rarely"].format("torn").replace("-every 3", "-every 1")
+    processes.run(folder, command, watch=kill)
+    torn = folder / "runs" / "torn"
+    assert len(Checkpoints(torn / "checkpoints").steps()) == 3
+    return torn
+
+
+@pytest.fixture
+def torn(world, stopped):
+    """A copy of it in the working directory."""
+    shutil.copytree(stopped, world / "runs" / "torn")
+    return world / "runs" / "torn"
+
+
+def step(run: Path, which: int = -1) -> Path:
+    """A step in the series last."""
+    folders = (run / "checkpoints" / "last").glob("[0-9]*")  # remains are hidden
+    return sorted(folders, key=lambda folder: int(folder.name))[which]
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def largest(folder: Path) -> Path:
+    return max(files(folder), key=lambda file: file.stat().st_size)
+
+
+def flip(file: Path, seed: int) -> None:
+    """Flips one bit of a file."""
+    content = bytearray(file.read_bytes())
+    position = random.Random(seed).randrange(8 * len(content))
+    content[position // 8] ^= 1 << position % 8
+    file.write_bytes(content)
+
+
+def flip_in_last(run: Path, seed: int) -> None:
+    """Flips a bit of any file of the last checkpoint."""
+    flip(
+        random.Random(seed).choice([f for f in files(step(run)) if f.stat().st_size]),
+        seed,
+    )
+
+
+def lines(run: Path, keep) -> None:
+    """Keeps some lines of the metrics."""
+    file = run / METRICS_FILE
+    kept = [x for i, x in enumerate(file.read_bytes().splitlines(True)) if keep(i)]
+    file.write_bytes(b"".join(kept))
+
+
+def append(run: Path, text: bytes) -> None:
+    with (run / METRICS_FILE).open("ab") as file:
+        file.write(text)
+
+
+def to_file(path: Path) -> None:
+    """Puts a file where a folder was."""
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+def to_folder(path: Path) -> None:
+    """Puts a folder where a file was."""
+    path.unlink()
+    path.mkdir()
+
+
+# The run resumes to the same numbers.
+HARMLESS = {
+    **{
+        f"bit {seed}": lambda run, seed=seed: flip_in_last(run, seed)
+        for seed in range(8)
+    },
+    "last truncated": lambda run: os.truncate(largest(step(run)), 10),
+    "last emptied": lambda run: [os.truncate(file, 0) for file in files(step(run))],
+    "last without manifest": lambda run: (step(run) / "manifest.json").unlink(),
+    "last without largest": lambda run: largest(step(run)).unlink(),
+    "last missing": lambda run: shutil.rmtree(step(run)),
+    "last a file": lambda run: to_file(step(run)),
+    "last renamed": lambda run: step(run).rename(step(run).with_name("77")),
+    "two damaged": lambda run: [flip(largest(step(run, i)), i) for i in (-1, -2)],
+    "all but one missing": lambda run: [shutil.rmtree(step(run)) for _ in range(2)],
+    "half a line": lambda run: append(run, b'{"generation": 4, "env_st'),
+    "zeros after a power cut": lambda run: append(run, bytes(500)),
+    "the last record missing": lambda run: lines(run, lambda i: i < 3),
+    "two records missing": lambda run: lines(run, lambda i: i < 2),
+    "no checkpoints": lambda run: shutil.rmtree(run / "checkpoints"),
+    "no curves": lambda run: shutil.rmtree(run / "tensorboard"),
+    "no lock": lambda run: (run / ".lock").unlink(),
+}
+
+
+@pytest.mark.parametrize("fault", HARMLESS)
+def test_damage_that_is_made_good(fault, torn, undisturbed, capsys):
+    HARMLESS[fault](torn)
+    capsys.readouterr()
+    assert run("train --resume --name torn") == 0
+    assert "Traceback" not in capsys.readouterr().err
+    whole = shutil.copytree(
+        undisturbed[0] / "runs" / "whole-rarely", torn.parent / "whole"
+    )
+    assert numbers(torn / METRICS_FILE) == numbers(whole / METRICS_FILE)
+    assert_equal_runs(torn, whole)
+
+
+def metrics(run: Path, change) -> None:
+    file = run / METRICS_FILE
+    file.write_bytes(change(file.read_bytes()))
+
+
+# One line says what is missing, and nothing is changed.
+REFUSED = {
+    "all checkpoints damaged": (
+        lambda run: [flip(largest(step(run, i)), i) for i in range(3)],
+        "checkpoint",
+    ),
+    "a record in the middle missing": (
+        lambda run: lines(run, lambda i: i != 0),
+        "records",
+    ),
+    "no metrics": (lambda run: (run / METRICS_FILE).unlink(), METRICS_FILE),
+    "metrics emptied": (lambda run: metrics(run, lambda text: b""), METRICS_FILE),
+    "metrics a folder": (lambda run: to_folder(run / METRICS_FILE), METRICS_FILE),
+    "metrics not UTF-8": (
+        lambda run: metrics(run, lambda text: b"\xff\xfe" + text),
+        METRICS_FILE,
+    ),
+    "a damaged record": (
+        lambda run: metrics(run, lambda text: text.replace(b'"env_steps"', b'"x', 1)),
+        METRICS_FILE,
+    ),
+    "a record of another type": (
+        lambda run: metrics(run, lambda text: b"5\n" + text.split(b"\n", 1)[1]),
+        METRICS_FILE,
+    ),
+    "no configuration": (lambda run: (run / "config.json").unlink(), "config.json"),
+    "half a configuration": (
+        lambda run: os.truncate(run / "config.json", 99),
+        "config.json",
+    ),
+    "configuration a folder": (
+        lambda run: to_folder(run / "config.json"),
+        "config.json",
+    ),
+    "configuration emptied": (
+        lambda run: os.truncate(run / "config.json", 0),
+        "config.json",
+    ),
+    "lock a folder": (lambda run: to_folder(run / ".lock"), ".lock"),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_damage_that_is_said(fault, torn, world, capsys):
+    damage, word = REFUSED[fault]
+    damage(torn)
+    before = {p: p.read_bytes() for p in files(torn) if p.name != ".lock"}
+    for command in ("train --resume --name torn", f"train {TINY} --name torn"):
+        capsys.readouterr()
+        assert run(command) == 2
+        out, err = capsys.readouterr()
+        (line,) = [x for x in err.splitlines() if not x.startswith("warning: ")]
+        assert line.startswith("error: ") and "torn" in line and out == ""
+        if "--resume" in command:
+            assert word in line
+    assert {p: p.read_bytes() for p in files(torn) if p.name != ".lock"} == before
+
+
+def test_a_folder_that_is_renamed_between(torn, undisturbed):
+    moved = torn.rename(torn.with_name("moved"))
+    assert run("train --resume --name moved") == 0
+    assert_equal_runs(moved, undisturbed[0] / "runs" / "whole-rarely")
+
+
+def test_a_folder_that_lies_elsewhere(torn, undisturbed, world):
+    (world / "elsewhere").mkdir()
+    moved = torn.rename(world / "elsewhere" / "torn")
+    torn.symlink_to(moved)
+    assert run("train --resume --name torn") == 0
+    assert_equal_runs(moved, undisturbed[0] / "runs" / "whole-rarely")
+
+
+def test_a_folder_that_is_renamed_meanwhile(world, processes, undisturbed):
+    def rename(pid):
+        metrics = world / "runs" / "torn" / METRICS_FILE
+        while not metrics.exists() or not metrics.read_bytes().count(b"\n"):
+            time.sleep(0.001)
+        (world / "runs" / "torn").rename(world / "runs" / "moved")
+
+    command = (
+        COMMANDS["train"].format("torn").replace("generations 5", "generations 50")
+    )
+    ended = processes.run(world, command, watch=rename)
+    assert ended.code == 2, ended.lines
+    (line,) = ended.errors
+    assert "runs/torn" in line
+    assert not any("Traceback" in line for line in ended.lines)
+
+
+# Environments that fail.
+
+
+class Faulty(gymnasium.Env):
+    """Does ``fault`` in the process's step ``fails_at``."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    fails_at = 0
+    fault = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Faulty.fails_at -= 1
+        answer = [np.zeros(2, np.float32), float(action), False, False, {}]
+        if Faulty.fails_at == 0:
+            return Faulty.fault(answer)
+        return tuple(answer)
+
+
+def raising(error):
+    def fault(answer):
+        raise error
+
+    return fault
+
+
+def answering(index, value):
+    def fault(answer):
+        answer[index] = value
+        return tuple(answer)
+
+    return fault
+
+
+ENVIRONMENT_FAULTS = {
+    "raises": raising(RuntimeError("mine")),
+    "asserts": raising(AssertionError()),
+    "raises in many lines": raising(ValueError("one\ntwo\nthree")),
+    "runs out of memory": raising(MemoryError()),
+    "has no such file": raising(FileNotFoundError(2, "No such file", "level.json")),
+    "divides by zero": lambda answer: 1 / 0,
+    "exits": raising(SystemExit(0)),
+    "exits with words": raising(SystemExit("bye")),
+    "stops iterating": raising(StopIteration()),
+    "observes None": answering(0, None),
+    "observes too much": answering(0, np.zeros(3, np.float32)),
+    "observes a matrix": answering(0, np.zeros((2, 2), np.float32)),
+    "observes text": answering(0, "left"),
+    "pays None": answering(1, None),
+    "pays an array": answering(1, np.ones(3)),
+    "pays text": answering(1, "much"),
+    "returns nothing": lambda answer: None,
+    "returns four": lambda answer: tuple(answer[:4]),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty():
+    gymnasium.register("Faulty-v0", Faulty, max_episode_steps=5)
+    yield f"train {TINY} --env.id Faulty-v0 --num-generations 3 --name {{}}"
+    del gymnasium.registry["Faulty-v0"]
+
+
+@pytest.fixture(scope="module")
+def faultless(faulty, made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faultless")
+    assert run(f"{faulty.format('whole')} --runs-dir {folder}") == 0
+    return folder / "whole"
+
+
+@pytest.mark.parametrize("fault", ENVIRONMENT_FAULTS)
+def test_an_environment_that_fails(
+    fault, faulty, faultless, world, capsys, monkeypatch
+):
+    monkeypatch.setattr(Faulty, "fault", ENVIRONMENT_FAULTS[fault])
+    at = random.Random(fault).randrange(2, 70)
+    monkeypatch.setattr(Faulty, "fails_at", at)
+    capsys.readouterr()
+    assert run(faulty.format("torn")) == 1
+    out, err = capsys.readouterr()
+    (line,) = [x for x in err.splitlines() if x.startswith("error: ")]
+    assert line == err.splitlines()[-1] and out == ""
+    assert line.startswith("error: environment Faulty-v0 ")
+    assert "Traceback" not in err
+    assert (world / "runs" / "torn" / "error.log").is_file()
+    assert run("train --resume --name torn") == 0
+    assert_equal_runs(world / "runs" / "torn", faultless)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
+@pytest.mark.parametrize("index", [0, 1])
+def test_numbers_that_are_none_do_not_end_a_run(
+    index, value, faulty, world, capsys, monkeypatch
+):
+    content = np.full(2, value, np.float32) if index == 0 else value
+    monkeypatch.setattr(Faulty, "fault", answering(index, content))
+    monkeypatch.setattr(Faulty, "fails_at", 33)
+    assert run(faulty.format("x")) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    assert len(numbers(world / "runs" / "x" / METRICS_FILE)) == 4
+    assert not re.search("NaN|Infinity", (world / "runs/x" / METRICS_FILE).read_text())

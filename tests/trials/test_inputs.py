@@ -1,0 +1,326 @@
+"""Whatever is typed, or has become of the files, costs one line and nothing else."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jax_es
+from tests.trials import inputs
+from tests.trials.conftest import contents, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always")]
+
+ROOT = Path(jax_es.__file__).parents[1]
+
+
+def refused(command: str, world: Path, capsys, words) -> None:
+    """Runs a command that cannot be done; checks its one line and what it leaves."""
+    before = contents(world)
+    capsys.readouterr()
+    assert run(command) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    *others, line = err.splitlines()
+    assert all(other.startswith("warning: ") for other in others), err
+    assert line.startswith("error: ") and len(line) < 1000
+    for word in words:
+        assert word in line, line
+    after = contents(world)
+    assert {k for k in after if before.get(k, 0) != after[k]} == set()
+    assert before.keys() == after.keys()
+
+
+@pytest.mark.parametrize("row", inputs.COMMAND_LINES, ids=lambda row: row.name)
+def test_a_command_that_cannot_be_done(row, world, capsys):
+    refused(row.command, world, capsys, row.words)
+
+
+def entry(file, **changes):
+    """Changes entries of a JSON object in a file."""
+
+    def edit():
+        values = json.loads(Path(file).read_text())
+        Path(file).write_text(json.dumps({**values, **changes}))
+
+    return edit
+
+
+def field(name, value, file="runs/es/config.json"):
+    """Changes a field of a recorded configuration: ``es.sigma``."""
+
+    def edit():
+        record = json.loads(Path(file).read_text())
+        *parents, last = name.split(".")
+        place = record["config"]
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+        Path(file).write_text(json.dumps(record))
+
+    return edit
+
+
+def content(file, text):
+    """Replaces a file's bytes."""
+    return lambda: Path(file).write_bytes(text)
+
+
+def without(*paths):
+    def edit():
+        for path in map(Path, paths):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return edit
+
+
+def replaced(path, by):
+    """Puts a copy of one folder or file in the place of another."""
+
+    def edit():
+        without(path)()
+        copy = shutil.copytree if Path(by).is_dir() else shutil.copy
+        copy(by, path)
+
+    return edit
+
+
+def linked(path, to):
+    """Puts a link in the place of a file."""
+
+    def edit():
+        Path(path).unlink()
+        Path(path).symlink_to(Path(to).absolute())
+
+    return edit
+
+
+RUN = "runs/es/config.json"
+EXPERIMENT = "runs/many/experiment.json"
+METADATA = "datasets/pole-v0/data/metadata.json"
+EPISODES = "datasets/pole-v0/data/main_data.hdf5"
+METRICS = "runs/es/metrics.jsonl"
+LAST = "runs/es/checkpoints/last/2"
+MANIFEST = f"{LAST}/manifest.json"
+
+RESUME = "train --resume --name es --num-generations 4"
+EVALUATE = "evaluate runs/es --episodes 2"
+SEEDS = "train --resume --name many --num-generations 3"
+COLLECT = "collect runs/es --dataset pole-v0 --episodes 6 --resume"
+PRETRAIN = f"pretrain {inputs.CLONE} --name new"
+CONTINUE = "pretrain --resume --name clone --epochs 3"
+
+RECORDS = [
+    # A run's record.
+    (content(RUN, b""), RESUME, RUN),
+    (content(RUN, b"{"), EVALUATE, RUN),
+    (content(RUN, b"null"), RESUME, RUN),
+    (content(RUN, b"[" * 100_000), RESUME, RUN),
+    (content(RUN, b"\xff\xfe{}"), RESUME, RUN),
+    (content(RUN, b"\xff\xfe{}"), EVALUATE, RUN),
+    (content(RUN, b"\xff\xfe{}"), "plot runs/es", RUN),
+    (content(RUN, b"\xff\xfe{}"), "report runs/es", RUN),
+    (content(RUN, bytes(300)), RESUME, RUN),
+    (entry(RUN, config=None), RESUME, RUN),
+    (entry(RUN, config={}), EVALUATE, RUN),
+    (entry(RUN, config=[1]), "plot runs/es", RUN),
+    (entry(RUN, method=5), RESUME, RUN),
+    (entry(RUN, method=["sac"]), "plot runs/es", RUN),
+    (entry(RUN, method={"a": 1}), "report runs/es", RUN),
+    (entry(RUN, versions=None), RESUME, RUN),
+    (entry(RUN, versions=[1, 2]), "report runs/es", RUN),
+    (entry(RUN, machine="big"), "report runs/es", RUN),
+    (entry(RUN, preset=7), "report runs/es", RUN),
+    (entry(RUN, init=7), RESUME, RUN),
+    (field("env", "x"), RESUME, RUN),
+    (field("env", None), EVALUATE, RUN),
+    (field("env.id", 5), EVALUATE, RUN),
+    (field("env.id", "Gone-v0"), EVALUATE, "Gone-v0"),
+    (field("env.id", "gone_module:Env-v0"), EVALUATE, "--trust"),
+    (field("env.id", "gone_module:Env-v0"), RESUME, "--trust"),
+    (field("policy.kind", "gru"), EVALUATE, RUN),
+    (field("policy.kind", "lstm"), EVALUATE, RUN),
+    (field("policy.hidden_sizes", "wide"), EVALUATE, RUN),
+    (field("policy.hidden_sizes", [3]), EVALUATE, "another network"),
+    (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "hidden_sizes"),
+    (field("es.sigma", "much"), RESUME, RUN),
+    (field("es.sigma", -1), RESUME, RUN),
+    (field("es.num_pairs", 10**30), RESUME, "num_pairs"),
+    (field("num_generations", True), RESUME, RUN),
+    (field("seed", 1.5), EVALUATE, RUN),
+    (field("rollout.num_devices", 99), RESUME, "num_devices"),
+    (field("speed", 1), RESUME, "speed"),
+    (without(RUN), RESUME, "config.json"),
+    (without(RUN), "evaluate runs/es", "config.json"),
+    (without(RUN), f"train {inputs.TINY} --name es", "config.json"),
+    # An experiment's.
+    (content(EXPERIMENT, b"{}"), SEEDS, EXPERIMENT),
+    (content(EXPERIMENT, b"\xff"), SEEDS, EXPERIMENT),
+    (entry(EXPERIMENT, results=[]), SEEDS, EXPERIMENT),
+    (entry(EXPERIMENT, results={"x": 1}), SEEDS, EXPERIMENT),
+    (entry(EXPERIMENT, num_seeds="three"), SEEDS, EXPERIMENT),
+    (entry(EXPERIMENT, num_seeds=-1), SEEDS, "--seeds must be at least 1, got -1"),
+    (entry(EXPERIMENT, preset=None), SEEDS, EXPERIMENT),
+    (field("es.sigm", 1, EXPERIMENT), SEEDS, EXPERIMENT),
+    (content("runs/many/seed-1/config.json", b"{"), SEEDS, "seed-1/config.json"),
+    (content("runs/many/seed-1/config.json", b"{"), "plot runs/many", "seed-1"),
+    (field("seed", 7, "runs/many/seed-1/config.json"), SEEDS, "seed"),
+    (without(EXPERIMENT), f"train {inputs.TINY} --seeds 2 --name many", EXPERIMENT),
+    # Metrics.
+    (without(METRICS), RESUME, METRICS),
+    (without(METRICS), "plot runs/es", "no finished generation"),
+    (content(METRICS, b""), RESUME, METRICS),
+    (content(METRICS, b"5\n"), "plot runs/es", METRICS),
+    (content(METRICS, b"{}\n{}\n"), "report runs/es", METRICS),
+    (content(METRICS, b"\xff\xfe\n"), "plot runs/es", METRICS),
+    (content(METRICS, b"[" * 100_000 + b"\n"), "plot runs/es", METRICS),
+    (linked(METRICS, "notes.txt"), RESUME, "metrics.jsonl"),
+    # Checkpoints.
+    (without("runs/es/checkpoints"), EVALUATE, "no checkpoint"),
+    (without("runs/es/checkpoints/best"), EVALUATE, "checkpoint"),
+    (content(MANIFEST, b"{"), f"{EVALUATE} --checkpoint 2", "no usable checkpoint '2'"),
+    (
+        content(MANIFEST, b"[]"),
+        f"{EVALUATE} --checkpoint 2",
+        "no usable checkpoint '2'",
+    ),
+    (
+        content(MANIFEST, b"\xff"),
+        f"{EVALUATE} --checkpoint 2",
+        "no usable checkpoint '2'",
+    ),
+    (
+        without(f"{LAST}/state"),
+        f"{EVALUATE} --checkpoint 2",
+        "no usable checkpoint '2'",
+    ),
+    (
+        replaced("runs/es/checkpoints", "runs/dt/checkpoints"),
+        f"{EVALUATE} --checkpoint last",
+        "another network",
+    ),
+    (
+        replaced("runs/es/checkpoints", "runs/cart/checkpoints"),
+        RESUME,
+        "does not fit",
+    ),
+    (
+        replaced("runs/es/checkpoints", "runs/clone/checkpoints"),
+        RESUME,
+        "checkpoint",
+    ),
+    (
+        without("runs/clone/checkpoints"),
+        "collect runs/clone --dataset a-v0",
+        "checkpoint",
+    ),
+    # Datasets.
+    (without(METADATA), PRETRAIN, "pole-v0"),
+    (without(METADATA), COLLECT, "pole-v0"),
+    (without(EPISODES), PRETRAIN, "pole-v0"),
+    (content(EPISODES, b""), PRETRAIN, "pole-v0"),
+    (content(EPISODES, b"HDF?" * 99), COLLECT, "pole-v0"),
+    (content(METADATA, b"\xff"), PRETRAIN, "pole-v0"),
+    (entry(METADATA, total_episodes=None), PRETRAIN, "total_episodes"),
+    (entry(METADATA, total_episodes=10**6), PRETRAIN, "pole-v0"),
+    (entry(METADATA, total_steps="many"), PRETRAIN, "total_steps"),
+    (entry(METADATA, observation_space="{}"), PRETRAIN, "pole-v0"),
+    (entry(METADATA, action_space=5), PRETRAIN, "pole-v0"),
+    (entry(METADATA, env_spec="{"), PRETRAIN, "pole-v0"),
+    (entry(METADATA, env_spec=7), PRETRAIN, "pole-v0"),
+    (entry(METADATA, jax_es=7), COLLECT, "pole-v0"),
+    (entry(METADATA, jax_es={}), COLLECT, "pole-v0"),
+    (entry(METADATA, data_format="parquet"), PRETRAIN, "pole-v0"),
+    (without("datasets/pole-v0"), CONTINUE, "pole-v0"),
+    (entry("runs/clone/config.json", method=["cloning", {}]), CONTINUE, "runs/clone"),
+    (entry("runs/clone/config.json", method=["cloning", 5]), CONTINUE, "runs/clone"),
+    (content("runs/clone/cloning.jsonl", b"5\n"), CONTINUE, "cloning.jsonl"),
+    # Links where a folder's owner may have put them.
+    (linked("runs/es/.lock", "notes.txt"), RESUME, ".lock is a link"),
+    (linked("datasets/pole-v0/.lock", "notes.txt"), COLLECT, ".lock is a link"),
+]
+
+
+@pytest.mark.parametrize(("edit", "command", "word"), RECORDS)
+def test_a_file_that_became_something_else(edit, command, word, world, capsys):
+    edit()
+    refused(command, world, capsys, [word])
+
+
+def test_there_are_as_many_trials_as_promised():
+    commands = [row.command for row in inputs.COMMAND_LINES]
+    assert len(commands) == len(set(commands)) >= 150
+    assert len(RECORDS) >= 75
+
+
+INTERRUPTED = [
+    *("evaluate runs/es --episodes 200 --csv x.csv", "plot runs/es --output x.png"),
+    *("report runs/many --output x.html", "plot runs/es runs/cart --output y.svg"),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", INTERRUPTED)
+def test_a_signal_at_a_random_instant(command, signum, seed, world, capsys):
+    before = contents(world)
+    previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signum))
+    # A background job starts with SIGINT ignored; this is about one that does not.
+    handlers = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signum)}
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.Random(seed).uniform(0.01, 0.8))
+        code = run(command)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in {signal.SIGALRM: previous, **handlers}.items():
+            signal.signal(number, handler)
+    out, err = capsys.readouterr()
+    if code:  # else it was faster
+        assert code == 128 + signum and out == ""
+        assert err.splitlines()[-1].startswith(
+            f"{signal.Signals(signum).name}: stopped"
+        )
+        assert contents(world) == before
+
+
+# What needs a process of its own.
+
+
+def start(*arguments, cwd, **variables):
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAX_PLATFORMS": "cpu",
+            **variables,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"},
+        {"COLUMNS": "1"},
+        {"PYTHONIOENCODING": "ascii"},
+    ],
+    ids=lambda variables: " ".join(variables),
+)
+def test_terminals_of_another_kind_get_the_same_line(variables, tmp_path):
+    arguments = ("-m", "jax_es.train", "--es.rank", "0")
+    out, err = start(*arguments, cwd=tmp_path, **variables).communicate(timeout=120)
+    assert (out, err) == (
+        "",
+        "error: es.rank must be at least 1, got 0. (--help lists all options)\n",
+    )
