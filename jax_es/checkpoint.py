@@ -163,6 +163,11 @@ class Checkpoints:
         """
         return self._save("best", step, state, 1)
 
+    def remove_unfinished(self) -> None:
+        """Deletes what a killed process left; only for the one process that saves."""
+        for series in ("last", "best"):
+            _remove_unfinished(self.directory / series)
+
     def restore_latest(self, template: PyTree = None) -> Restored:
         """Restores the most recent step that is whole; see :meth:`restore`."""
         return self._restore(lambda: self._paths("last"), "last", template)

@@ -265,6 +265,7 @@ class StopSignals:
         self._at_once = at_once
         self._requested_at = 0.0
         self._previous: dict[int, object] = {}
+        self._hook: Any = None
 
     def __enter__(self) -> "StopSignals":
         """Installs the handlers."""
@@ -280,7 +281,7 @@ class StopSignals:
         self._at_once = False
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
-        if self._at_once and self._previous:
+        if self._hook is not None:
             sys.unraisablehook = self._hook
 
     def check(self) -> None:

@@ -86,6 +86,7 @@ class GradientRun:
             self.best = kept[-1].best_evaluation_return
             self.seconds_before = kept[-1].seconds_elapsed
         self._checkpoints = Checkpoints(run.checkpoints)
+        self._checkpoints.remove_unfinished()
         self._writer = MetricsWriter(run.path, num_evaluations - 1)
         self._started = time.perf_counter()
 

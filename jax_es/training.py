@@ -253,6 +253,7 @@ class _Session:
     ) -> None:
         self._parts, self._writer = parts, writer
         self._checkpoints = Checkpoints(run.checkpoints)
+        self._checkpoints.remove_unfinished()
         self._progress = progress
         self._check_stop = check_stop
         self._saved = first

@@ -204,9 +204,12 @@ def test_jax_tells_the_clock_what_it_compiles():
 @pytest.mark.parametrize("value", ["", "relative/cache"])
 def test_the_compilation_cache_is_never_in_the_working_folder(monkeypatch, value):
     monkeypatch.setenv("XDG_CACHE_HOME", value)
+    name = "jax_compilation_cache_dir"
+    before = jax.config.values[name]
+    jax.config.update(name, None)
     chosen = {}
-    monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
-    monkeypatch.setitem(jax.config.values, "jax_compilation_cache_dir", None)
-    devices_module.use_compilation_cache()
-    home = Path.home() / ".cache" / "jax-es"
-    assert chosen["jax_compilation_cache_dir"] == str(home)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.config, "update", chosen.__setitem__)
+        devices_module.use_compilation_cache()
+    jax.config.update(name, before)
+    assert chosen[name] == str(Path.home() / ".cache" / "jax-es")
