@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         EvaluationConfig,
         RolloutConfig,
     )
+    from jax_es.es.noise import FullNoise, Noise
     from jax_es.es.openai_es import (
         ESInfo,
         ESState,
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
         Population,
         openai_es,
     )
-    from jax_es.loading import LoadedPolicy, load_policy
-    from jax_es.metrics import read_metrics
-    from jax_es.noise import FullNoise, Noise
+    from jax_es.imitation.pretraining import pretrain_run
     from jax_es.presets import PRESETS, preset
-    from jax_es.pretraining import pretrain_run
-    from jax_es.rollout import Rollout, RolloutResult
-    from jax_es.run_directory import find_runs
-    from jax_es.seeds import train_seeds
-    from jax_es.task_queue import Tasks
+    from jax_es.rollout.devices import configure_cpu_devices
+    from jax_es.rollout.engine import Rollout, RolloutResult
+    from jax_es.rollout.tasks import Tasks
+    from jax_es.runs.directory import find_runs
+    from jax_es.runs.metrics import read_metrics
     from jax_es.train_config import TrainConfig
-    from jax_es.training import train_run
+    from jax_es.training.load_policy import LoadedPolicy, load_policy
+    from jax_es.training.loop import train_run
+    from jax_es.training.seeds import train_seeds
 
 _HOME = {
     "CloningConfig": "config",
@@ -46,25 +47,26 @@ _HOME = {
     "ESInfo": "es.openai_es",
     "ESState": "es.openai_es",
     "EvaluationConfig": "config",
-    "FullNoise": "noise",
-    "LoadedPolicy": "loading",
-    "Noise": "noise",
+    "FullNoise": "es.noise",
+    "LoadedPolicy": "training.load_policy",
+    "Noise": "es.noise",
     "OpenAIES": "es.openai_es",
     "PRESETS": "presets",
     "Population": "es.openai_es",
-    "Rollout": "rollout",
+    "Rollout": "rollout.engine",
     "RolloutConfig": "config",
-    "RolloutResult": "rollout",
-    "Tasks": "task_queue",
+    "RolloutResult": "rollout.engine",
+    "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
-    "find_runs": "run_directory",
-    "load_policy": "loading",
+    "configure_cpu_devices": "rollout.devices",
+    "find_runs": "runs.directory",
+    "load_policy": "training.load_policy",
     "openai_es": "es.openai_es",
     "preset": "presets",
-    "pretrain_run": "pretraining",
-    "read_metrics": "metrics",
-    "train_run": "training",
-    "train_seeds": "seeds",
+    "pretrain_run": "imitation.pretraining",
+    "read_metrics": "runs.metrics",
+    "train_run": "training.loop",
+    "train_seeds": "training.seeds",
 }
 
 __all__ = [
@@ -87,6 +89,7 @@ __all__ = [
     "Tasks",
     "TrainConfig",
     "__version__",
+    "configure_cpu_devices",
     "find_runs",
     "load_policy",
     "openai_es",

@@ -36,7 +36,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_es.benchmark_rows import (
+from jax_es.benchmarks.rows import (
     NETWORKS,
     NORMALS,
     PAIRS_FACTORS,
@@ -51,13 +51,13 @@ from jax_es.benchmark_rows import (
     parse,
     work_of,
 )
-from jax_es.command_line import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.outputs import check_writable, whole_file
-from jax_es.run_directory import git_commit, machine, versions
+from jax_es.runs.directory import git_commit, machine, versions
+from jax_es.runs.outputs import check_writable, whole_file
 
 if TYPE_CHECKING:
-    from jax_es.benchmark_cases import Measured, Measurements
+    from jax_es.benchmarks.cases import Measured, Measurements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Arguments:
 
     def work(self, network: str, setting: Setting = "usual") -> Work:
         """Returns how much work a process' rows are."""
-        from jax_es.devices import available_cores
+        from jax_es.rollout.devices import available_cores
 
         return work_of(
             network,
@@ -206,8 +206,8 @@ def run(cases: list[Case]) -> tuple[list[Measurements], list[str]]:
     Returns:
         The measurements, and a line for each case without any.
     """
-    from jax_es import benchmark_cases as worker
-    from jax_es.benchmark_cases import Measurements
+    from jax_es.benchmarks import cases as worker
+    from jax_es.benchmarks.cases import Measurements
 
     measurements, failures = [], []
     for number, case in enumerate(cases, 1):
@@ -317,8 +317,8 @@ def _listing() -> str:
 
 def _profile(arguments: Arguments, directory: Path) -> int:
     """Writes a profile and says where it is."""
-    from jax_es import benchmark_cases as worker
-    from jax_es.devices import configure_cpu_devices, use_compilation_cache
+    from jax_es.benchmarks import cases as worker
+    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
 
     configure_cpu_devices()
     use_compilation_cache()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jax_es.command_line import (
+from jax_es.cli.options import (
     InputError,
     Stopped,
     StopSignals,
@@ -25,7 +25,7 @@ from jax_es.command_line import (
     run_program,
 )
 from jax_es.config import ConfigError, check_types, require
-from jax_es.dataset import (
+from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
     damaged,
@@ -34,10 +34,10 @@ from jax_es.dataset import (
     import_minari,
     read_metadata,
 )
-from jax_es.run_directory import RunDirectory, experiment_of, find_run, versions
+from jax_es.runs.directory import RunDirectory, experiment_of, find_run, versions
 
 if TYPE_CHECKING:
-    from jax_es.collecting import Collector, Progress
+    from jax_es.imitation.collecting import Collector, Progress
 
 
 DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
@@ -113,7 +113,7 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             arguments = parse_options(Arguments, argv, "collect")
-            from jax_es.dataset_writer import DatasetWriter, lock
+            from jax_es.imitation.dataset_writer import DatasetWriter, lock
 
             import_minari()
             path = dataset_root(arguments.root) / arguments.dataset
@@ -149,8 +149,8 @@ def _stored_recipe(path: Path, arguments: Arguments) -> dict[str, Any] | None:
     Raises:
         ConfigError: if it is there and should not be, or the other way round.
     """
-    from jax_es.collecting import Recipe
-    from jax_es.dataset_writer import DatasetWriter
+    from jax_es.imitation.collecting import Recipe
+    from jax_es.imitation.dataset_writer import DatasetWriter
 
     writer = DatasetWriter(path)
     if not arguments.resume:
@@ -184,10 +184,10 @@ def _collector(
         ConfigError: if that is impossible, or would not continue ``stored``.
         CheckpointError: if the checkpoint is missing, damaged or of another network.
     """
-    from jax_es.collecting import Collector, Recipe, check_same, digest
-    from jax_es.devices import configure_cpu_devices, use_compilation_cache
-    from jax_es.experiment import make_devices, num_slots
-    from jax_es.loading import load_mean
+    from jax_es.imitation.collecting import Collector, Recipe, check_same, digest
+    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+    from jax_es.training.build import make_devices, num_slots
+    from jax_es.training.load_policy import load_mean
 
     devices = run.config().rollout.num_devices
     # First, because reading a checkpoint starts JAX.

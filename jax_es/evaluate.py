@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jax_es.command_line import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import Precision, require
-from jax_es.outputs import check_writable
-from jax_es.run_directory import RunDirectory, find_runs
+from jax_es.runs.directory import RunDirectory, find_runs
+from jax_es.runs.outputs import check_writable
 
 if TYPE_CHECKING:
-    from jax_es.evaluation import Condition, Evaluation, Experiment
-    from jax_es.rollout import RolloutResult
+    from jax_es.evaluation.conditions import Condition, Evaluation, Experiment
+    from jax_es.rollout.engine import RolloutResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        from jax_es.video import check_encoder
+        from jax_es.evaluation.video import check_encoder
 
         require(self.runs != (), "RUN is required; give at least one run's folder.")
         require(
@@ -91,7 +91,7 @@ class Arguments:
     @property
     def conditions(self) -> list[Condition]:
         """The base condition and what is swept."""
-        from jax_es.evaluation import sweeps
+        from jax_es.evaluation.conditions import sweeps
 
         return sweeps(
             self.target_returns, self.weights, self.weight_noise, self.random_actions
@@ -106,9 +106,9 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
-        from jax_es.devices import configure_cpu_devices, use_compilation_cache
-        from jax_es.evaluation import prepare
-        from jax_es.evaluation_report import write_csv
+        from jax_es.evaluation.conditions import prepare
+        from jax_es.evaluation.tables import write_csv
+        from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
 
         runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
@@ -143,9 +143,9 @@ def _record(
     arguments: Arguments, run: RunDirectory, experiment: Experiment, file: Path
 ) -> None:
     """Records the first of the episodes of the table."""
-    from jax_es.evaluation import episode_tasks
-    from jax_es.loading import load_policy
-    from jax_es.video import record_video
+    from jax_es.evaluation.conditions import episode_tasks
+    from jax_es.evaluation.video import record_video
+    from jax_es.training.load_policy import load_policy
 
     seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
     # The seed decides the actions, too, of a policy that samples them.
@@ -155,7 +155,7 @@ def _record(
 
 def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evaluation]]:
     """Evaluates everything; says how far it is where there is more than one thing."""
-    from jax_es.evaluation import evaluate_experiment
+    from jax_es.evaluation.conditions import evaluate_experiment
 
     num_runs = sum(len(experiment.paths) for experiment in experiments)
     total, done = num_runs * len(arguments.conditions), itertools.count(1)
@@ -175,7 +175,7 @@ def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evalu
 
 def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     """Returns a run's report, or those of experiments for more than one run."""
-    from jax_es.evaluation_report import experiment_report, run_report
+    from jax_es.evaluation.tables import experiment_report, run_report
 
     origin = arguments.checkpoint, arguments.seed
     report: dict[str, Any] = {
@@ -188,7 +188,7 @@ def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
 
 def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     """Returns one run's values line by line, and more than those as a table."""
-    from jax_es.evaluation_report import list_of_values, run_report, table
+    from jax_es.evaluation.tables import list_of_values, run_report, table
 
     first = evaluated[0][0]
     if _is_one_run(evaluated) and len(first.results) == 1:

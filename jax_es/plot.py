@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, require
-from jax_es.curves import (
+from jax_es.analysis.curves import (
     RETURNS,
     Run,
     axes,
@@ -24,7 +22,9 @@ from jax_es.curves import (
     sorted_into_panels,
     table,
 )
-from jax_es.outputs import whole_file
+from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.config import ConfigError, require
+from jax_es.runs.outputs import whole_file
 
 FORMATS = (".png", ".svg")
 """What is written into a folder, of every figure."""
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "plot")
-        from jax_es import aggregate
+        from jax_es.analysis import aggregate
 
         if not arguments.runs:
             raise ConfigError(
@@ -137,7 +137,7 @@ def _figures(
     arguments: Arguments, runs: list[Run], references: dict[str, float]
 ) -> dict[str, Callable[[], Any]]:
     """Returns what draws each figure that is asked for, by name."""
-    from jax_es import aggregate, figures
+    from jax_es.analysis import aggregate, figures
 
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
@@ -180,7 +180,7 @@ def save(figure: Any, output: Path) -> None:
     Raises:
         ConfigError: for an unknown ending or a folder that cannot be written.
     """
-    from jax_es import figures
+    from jax_es.analysis import figures
 
     try:
         with figures.style(), whole_file(output) as draft:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 
-from jax_es.command_line import (
+from jax_es.cli.options import (
     InputError,
     Stopped,
     StopSignals,
@@ -37,10 +37,8 @@ from jax_es.config import (
     from_json,
     require,
 )
-from jax_es.methods import CLONING, Method
-from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
-from jax_es.run_directory import (
+from jax_es.runs.directory import (
     RunDirectory,
     check_method,
     check_name,
@@ -50,11 +48,13 @@ from jax_es.run_directory import (
     program_command,
     resume_options,
 )
+from jax_es.runs.method import CLONING, Method
+from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
-from jax_es.trust import check_import
 
 if TYPE_CHECKING:
-    from jax_es.pretraining import Pretraining
+    from jax_es.imitation.pretraining import Pretraining
 
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in --dataset.
@@ -124,8 +124,11 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            from jax_es.devices import configure_cpu_devices, use_compilation_cache
-            from jax_es.experiment import with_machine
+            from jax_es.rollout.devices import (
+                configure_cpu_devices,
+                use_compilation_cache,
+            )
+            from jax_es.training.build import with_machine
 
             configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
@@ -163,7 +166,7 @@ def parse(argv: list[str]) -> Request:
         short={"--lr": "--learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
-    from jax_es.experiment import check_cores, with_game
+    from jax_es.training.build import check_cores, with_game
 
     config = with_game(
         dataclasses.replace(
@@ -242,9 +245,14 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: between two epochs' checkpoints.
     """
-    from jax_es.checkpoint import CheckpointError
-    from jax_es.epochs import CLONING_FILE
-    from jax_es.pretraining import begin, make_progress, prepare, run_pretraining
+    from jax_es.imitation.epochs import CLONING_FILE
+    from jax_es.imitation.pretraining import (
+        begin,
+        make_progress,
+        prepare,
+        run_pretraining,
+    )
+    from jax_es.runs.checkpoint import CheckpointError
 
     arguments, run = request.arguments, request.run
     with contextlib.ExitStack() as stack:
@@ -295,7 +303,7 @@ def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
 
 def _report_stop(stop: Stopped, request: Request) -> int:
     """Says what is saved; returns the exit code."""
-    from jax_es.checkpoint import Checkpoints
+    from jax_es.runs.checkpoint import Checkpoints
 
     run = request.run
     if not run.exists():

@@ -13,9 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from jax_es.command_line import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, require
-from jax_es.curves import (
+from jax_es.analysis.curves import (
     SAME_VARIANT,
     TABLE_HEADS,
     Lines,
@@ -24,11 +22,20 @@ from jax_es.curves import (
     sorted_into_panels,
     table_rows,
 )
-from jax_es.methods import Method
-from jax_es.outputs import whole_file
-from jax_es.page import MEDIA_TYPES, data_url, inline_svg, is_nested, render, shown
-from jax_es.reproduce import command, origin
-from jax_es.run_directory import find_run, program_command
+from jax_es.analysis.page import (
+    MEDIA_TYPES,
+    data_url,
+    inline_svg,
+    is_nested,
+    render,
+    shown,
+)
+from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.config import ConfigError, require
+from jax_es.runs.directory import find_run, program_command
+from jax_es.runs.method import Method
+from jax_es.runs.outputs import whole_file
+from jax_es.runs.reproduce import command, origin
 from jax_es.train_config import differing, flat, flatten
 
 SEED_HEADS = ["seed", "evaluations", "first", "last ± std", "its range", "best"]
@@ -154,7 +161,7 @@ def report(
         ValueError: for a folder that is neither a run nor an experiment, or without a
             finished generation.
     """
-    from jax_es import aggregate, figures
+    from jax_es.analysis import aggregate, figures
 
     runs = read_runs(paths)
     panels = sorted_into_panels(runs)
@@ -207,7 +214,7 @@ def _title(paths: tuple[Path, ...], tasks: list[dict[str, Any]], num_runs: int) 
 
 def _pictures(task: str, lines: Lines, evolved: Lines) -> list[str]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
-    from jax_es import figures
+    from jax_es.analysis import figures
 
     # Of a single variant, the curve against time says what that against steps does.
     xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
@@ -229,7 +236,7 @@ def _pictures(task: str, lines: Lines, evolved: Lines) -> list[str]:
 
 
 def _svg(figure: Any, label: str) -> str:
-    from jax_es import figures
+    from jax_es.analysis import figures
 
     file = io.StringIO()
     with figures.style():

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.benchmark_rows import ATARI_NETWORKS
-from jax_es.cloning import CloningConfig
+from jax_es.analysis.curves import Run, read_runs, spread, table_rows
+from jax_es.benchmarks.rows import ATARI_NETWORKS
 from jax_es.config import ConfigError, require
-from jax_es.curves import Run, read_runs, spread, table_rows
-from jax_es.experiment import policy_kind
+from jax_es.imitation.cloning import CloningConfig
+from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
-from jax_es.reproduce import command
-from jax_es.run_directory import ROUNDING_ALONE, RunDirectory
-from jax_es.teacher_settings import TeacherSettings
+from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
+from jax_es.runs.reproduce import command
 from jax_es.thresholds import (
     Threshold,
     in_words,
@@ -29,6 +28,7 @@ from jax_es.thresholds import (
     read_thresholds,
     steps_to_reach,
 )
+from jax_es.training.build import policy_kind
 
 UNTOLD = ("seed", "checkpoint_every", "rollout.num_threads", *ROUNDING_ALONE)
 """Fields left out of a row's command: the seed is S, the rest is up to the machine."""

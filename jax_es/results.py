@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_es import result_tables
-from jax_es.command_line import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import ConfigError, require
-from jax_es.outputs import whole_file
+from jax_es.runs.outputs import whole_file
 
 
 class Table(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from jax_es.command_line import (
+from jax_es.cli.options import (
     InputError,
     Stopped,
     StopSignals,
@@ -27,6 +27,7 @@ from jax_es.command_line import (
     run_program,
     take_option,
 )
+from jax_es.cli.progress import StepProgress
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -34,10 +35,9 @@ from jax_es.config import (
     RolloutConfig,
     require,
 )
-from jax_es.metrics import METRICS_FILE, MetricsError
+from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
-from jax_es.progress import StepProgress
-from jax_es.run_directory import (
+from jax_es.runs.directory import (
     Method,
     RunDirectory,
     check_method,
@@ -49,12 +49,12 @@ from jax_es.run_directory import (
     resume_options,
     warn_of_changed_versions,
 )
-from jax_es.teacher_settings import TeacherSettings, settings_of
+from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
-from jax_es.trust import check_import
 
 if TYPE_CHECKING:
-    from jax_es.gradient_run import GradientRun
+    from jax_es.imitation.gradient_run import GradientRun
 
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
@@ -97,7 +97,7 @@ class Arguments:
     @property
     def config(self) -> TrainConfig:
         """What the run evaluates; it reads nothing else."""
-        from jax_es.experiment import with_game
+        from jax_es.training.build import with_game
 
         config = TrainConfig(
             env=self.env,
@@ -136,7 +136,10 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            from jax_es.devices import configure_cpu_devices, use_compilation_cache
+            from jax_es.rollout.devices import (
+                configure_cpu_devices,
+                use_compilation_cache,
+            )
 
             check_trainable(request)
             # One device, whose matrix products use all cores.
@@ -235,8 +238,8 @@ def check_trainable(request: Request) -> None:
     Raises:
         ConfigError: if not.
     """
-    from jax_es.experiment import check_vector_control
-    from jax_es.loading import spaces
+    from jax_es.training.build import check_vector_control
+    from jax_es.training.load_policy import spaces
 
     algo, config = request.settings.algo, request.config
     kind, policy = policy_kind(config.policy), config.policy
@@ -268,9 +271,9 @@ def _train(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: at once; what went before the last evaluation is saved.
     """
-    from jax_es.checkpoint import CheckpointError
-    from jax_es.devices import compilation_clock
-    from jax_es.gradient_run import GradientRun, build_for_evaluation
+    from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
+    from jax_es.rollout.devices import compilation_clock
+    from jax_es.runs.checkpoint import CheckpointError
 
     settings, run = request.settings, request.run
     with contextlib.ExitStack() as stack:
@@ -300,7 +303,7 @@ def _train(request: Request, signals: StopSignals) -> None:
 
 def _import_sbx() -> Any:
     try:
-        from jax_es import sbx_teacher
+        from jax_es.imitation import sbx_teacher
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"teachers need SBX, and {error.name} is not installed: "
@@ -319,7 +322,7 @@ def _begin(request: Request, teacher: Any) -> int:
         ConfigError: if it cannot be created or continued.
         CheckpointError: likewise.
     """
-    from jax_es.checkpoint import Checkpoints
+    from jax_es.runs.checkpoint import Checkpoints
 
     run, settings = request.run, request.settings
     if not request.resume:
@@ -345,7 +348,7 @@ def _begin(request: Request, teacher: Any) -> int:
 
 def _last_step(run: RunDirectory) -> int:
     """Returns the step at which a resume begins; -1 if nothing is saved."""
-    from jax_es.checkpoint import Checkpoints
+    from jax_es.runs.checkpoint import Checkpoints
 
     saved = {*_import_sbx().saved_steps(run.path / SAVED)}
     return max(saved & {*Checkpoints(run.checkpoints).steps()}, default=-1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.config import ConfigError
-from jax_es.metrics import GenerationRecord
+from jax_es.runs.metrics import GenerationRecord
 
 
 class Threshold(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 import tyro
 
-from jax_es.command_line import (
+from jax_es.cli.options import (
     InputError,
     Stopped,
     StopSignals,
@@ -28,12 +28,10 @@ from jax_es.command_line import (
     run_program,
     take_option,
 )
+from jax_es.cli.progress import Progress
 from jax_es.config import ConfigError, require
-from jax_es.methods import OPENAI_ES
-from jax_es.metrics import METRICS_FILE, MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
-from jax_es.progress import Progress
-from jax_es.run_directory import (
+from jax_es.runs.directory import (
     EXPERIMENT_FILE,
     RunDirectory,
     check_method,
@@ -45,13 +43,15 @@ from jax_es.run_directory import (
     resume_options,
     trust_option,
 )
+from jax_es.runs.method import OPENAI_ES
+from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
-from jax_es.trust import check_import, trust_source
 
 if TYPE_CHECKING:
-    from jax_es.generation import Parts, TrainState
-    from jax_es.seeds import Experiment, SeedResult
-    from jax_es.training import TrainingResult
+    from jax_es.training.generation import Parts, TrainState
+    from jax_es.training.loop import TrainingResult
+    from jax_es.training.seeds import Experiment, SeedResult
 
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
@@ -111,8 +111,11 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            from jax_es.devices import configure_cpu_devices, use_compilation_cache
-            from jax_es.experiment import with_machine
+            from jax_es.rollout.devices import (
+                configure_cpu_devices,
+                use_compilation_cache,
+            )
+            from jax_es.training.build import with_machine
 
             configure_cpu_devices(request.config.rollout.num_devices)
             use_compilation_cache()
@@ -131,7 +134,7 @@ def _main(argv: list[str]) -> int:
 
 def _train_seeds(request: Request, num_seeds: int, signals: StopSignals) -> int:
     """Trains an experiment's runs; returns the exit code."""
-    from jax_es.seeds import open_experiment
+    from jax_es.training.seeds import open_experiment
 
     with contextlib.ExitStack() as stack:
         with input_errors():
@@ -166,11 +169,11 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         InputError: for what the user can do something about.
         Stopped: after a checkpoint.
     """
-    from jax_es.checkpoint import CheckpointError
-    from jax_es.devices import compilation_clock
-    from jax_es.fine_tuning import find_source
-    from jax_es.generation import build
-    from jax_es.training import begin, run_training
+    from jax_es.rollout.devices import compilation_clock
+    from jax_es.runs.checkpoint import CheckpointError
+    from jax_es.training.generation import build
+    from jax_es.training.loop import begin, run_training
+    from jax_es.training.warm_start import find_source
 
     with contextlib.ExitStack() as stack:
         run = request.run
@@ -235,8 +238,8 @@ def parse(argv: list[str]) -> Request:
         short={"--lr": "--es.learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
-    from jax_es.experiment import check_cores, with_game
-    from jax_es.seeds import Experiment
+    from jax_es.training.build import check_cores, with_game
+    from jax_es.training.seeds import Experiment
 
     given = arguments.config.env
     require(
@@ -350,7 +353,7 @@ def _report_stop(
     stop: Stopped, run: RunDirectory, experiment: Experiment | None = None
 ) -> int:
     """Says what is saved; returns the exit code."""
-    from jax_es.checkpoint import Checkpoints
+    from jax_es.runs.checkpoint import Checkpoints
 
     if not run.exists() and experiment is None:
         return report_stop(stop, "nothing had begun; begin again with the same command")

@@ -15,8 +15,7 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
-from jax_es import tuning
-from jax_es.command_line import (
+from jax_es.cli.options import (
     InputError,
     Stopped,
     StopSignals,
@@ -29,10 +28,8 @@ from jax_es.command_line import (
     take_option,
 )
 from jax_es.config import ConfigError, TuningConfig, require
-from jax_es.metrics import MetricsError
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
-from jax_es.reproduce import command
-from jax_es.run_directory import (
+from jax_es.runs.directory import (
     STUDY_FILE,
     RunDirectory,
     check_name,
@@ -40,9 +37,12 @@ from jax_es.run_directory import (
     program_command,
     resume_options,
 )
-from jax_es.search_space import configured
+from jax_es.runs.metrics import MetricsError
+from jax_es.runs.reproduce import command
+from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
-from jax_es.trust import check_import, trust_source
+from jax_es.tuning import study as tuning
+from jax_es.tuning.search_space import configured
 
 DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halving.
 
@@ -97,10 +97,13 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             settings, folder, resume = parse(argv)
-            from jax_es import figures
-            from jax_es.checkpoint import CheckpointError
-            from jax_es.devices import configure_cpu_devices, use_compilation_cache
-            from jax_es.experiment import with_machine
+            from jax_es.analysis import figures
+            from jax_es.rollout.devices import (
+                configure_cpu_devices,
+                use_compilation_cache,
+            )
+            from jax_es.runs.checkpoint import CheckpointError
+            from jax_es.training.build import with_machine
 
             with figures.style():  # not after hours of work
                 tuning.load_optuna()
@@ -169,7 +172,7 @@ def parse(argv: list[str]) -> Request:
         short={"--lr": "--es.learning-rate"},
         config=(tyro.conf.AvoidSubcommands,),
     )
-    from jax_es.experiment import check_cores, with_game
+    from jax_es.training.build import check_cores, with_game
 
     check_name(arguments.name)
     settings = tuning.Settings(
@@ -230,7 +233,7 @@ def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> 
 
 def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     """Prints the trials and the best one's command; draws the picture."""
-    from jax_es import figures
+    from jax_es.analysis import figures
     from jax_es.plot import save_all
 
     sys.stdout.write(table(study) + "\n")

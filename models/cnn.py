@@ -12,8 +12,8 @@ counts besides). They are statistics of the *activations*, so each member has it
 :meth:`CNNPolicy.prepare` sends the reference through a member's weights, once, before
 its episodes. Lorenc & Neruda (arXiv 2501.13883) call something else by that name,
 running statistics of the *observations*, one for all members, which grow from
-generation to generation (``jax_es/normalization.py``). Either can be had without the
-other.
+generation to generation (``jax_es/rollout/observation_statistics.py``). Either can be
+had without the other.
 """
 
 import dataclasses

@@ -13,9 +13,9 @@ from gymnasium import wrappers
 
 import jax_es
 from envs.make import make
-from jax_es import checkpoint
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.experiment import TrainConfig
+from jax_es.runs import checkpoint
+from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
 
 LIMIT = 6

@@ -25,40 +25,59 @@ ALLOWED = {
 # What only these files of jax_es know. Rooms are packages like any other: only the
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
-    "models": {"experiment", "presets", "clipup_presets", "train_config"},
-    "envs": {"experiment", "presets", "devices", "benchmark_cases"},
-    "gymnasium": {"experiment", "loading", "video"},
-    "orbax": {"checkpoint"},
-    "evosax": {"evosax_bridge"},
+    "models": {"training/build", "presets", "clipup_presets", "train_config"},
+    "envs": {
+        *("training/build", "presets", "rollout/devices", "benchmarks/cases"),
+        *("runs/directory", "cli/options"),  # how failures are told apart, and cores
+    },
+    "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
+    "orbax": {"runs/checkpoint"},
+    "evosax": {"es/evosax_bridge"},
     "tyro": {
-        *("command_line", "train", "evaluate", "pretrain", "plot", "report"),
+        *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect", "tune"),
     },
-    "docstring_parser": {"command_line"},
-    "rich": {"progress"},
-    "tensorboardX": {"metrics"},
-    "matplotlib": {"figures", "benchmark"},
-    "jinja2": {"page"},
-    "optuna": {"search_space"},
-    "sqlalchemy": {"tuning"},
-    "scipy": {"aggregate", "rank_test"},
-    "minari": {"dataset", "dataset_writer"},
-    "h5py": {"dataset", "dataset_writer"},
-    "sbx": {"sbx_teacher"},
-    "stable_baselines3": {"sbx_teacher"},
-    "imageio": {"video"},
-    "imageio_ffmpeg": {"video"},
+    "docstring_parser": {"cli/options"},
+    "rich": {"cli/progress"},
+    "tensorboardX": {"runs/metrics"},
+    "matplotlib": {"analysis/figures", "benchmark"},
+    "jinja2": {"analysis/page"},
+    "optuna": {"tuning/search_space"},
+    "sqlalchemy": {"tuning/study"},
+    "scipy": {"analysis/aggregate", "evaluation/rank_test"},
+    "minari": {"imitation/datasets", "imitation/dataset_writer"},
+    "h5py": {"imitation/datasets", "imitation/dataset_writer"},
+    "sbx": {"imitation/sbx_teacher"},
+    "stable_baselines3": {"imitation/sbx_teacher"},
+    "imageio": {"evaluation/video"},
+    "imageio_ffmpeg": {"evaluation/video"},
 }
+# Folders of jax_es: each imports from those in the rows above it, and from its own.
+# The files at the top come first (settings, types, presets) or last (programs).
+SETTINGS = {
+    *("version", "types", "config", "train_config", "streams"),
+    *("presets", "clipup_presets"),
+}
+LEVELS = [
+    {"settings"},
+    {"es"},
+    {"rollout", "runs"},
+    {"cli"},
+    {"training"},
+    {"evaluation", "imitation", "tuning", "benchmarks"},
+    {"analysis"},
+    {"programs"},
+]
 # Names by which a file would mention devices, and where they may stand.
 DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}
-DEVICE_FILE = "jax_es/devices.py"
+DEVICE_FILE = "jax_es/rollout/devices.py"
 # Files that import by a name, always of their own package.
 LAZY = {"jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"}
 
 
 def violations(path: str, source: str) -> Iterator[str]:
     """Yields what a file ``room/…/name.py`` may not import or mention."""
-    room, stem = path.split("/")[0], Path(path).stem
+    room, _, name = path.removesuffix(".py").partition("/")
     for node in ast.walk(ast.parse(source)):
         where = f"{path}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
@@ -71,7 +90,7 @@ def violations(path: str, source: str) -> Iterator[str]:
         else:
             packages = set()
         for package in packages - sys.stdlib_module_names - ALLOWED[room] - {room}:
-            if not (room == "jax_es" and stem in HOMES.get(package, ())):
+            if not (room == "jax_es" and name in HOMES.get(package, ())):
                 yield f"{where} imports {package}"
         # A package's own names are imported when they are first used.
         lazy = path in LAZY
@@ -80,6 +99,32 @@ def violations(path: str, source: str) -> Iterator[str]:
         if path != DEVICE_FILE:
             for name in mentioned(node) & DEVICE_NAMES:
                 yield f"{where} mentions {name}"
+
+
+def folder_of(name: str) -> str:
+    """Returns the folder of a module of jax_es, named as ``rollout/slots``."""
+    folder, inside, _ = name.partition("/")
+    return folder if inside else "settings" if folder in SETTINGS else "programs"
+
+
+def modules_of_jax_es(source: str) -> Iterator[str]:
+    """Yields the modules of jax_es that a file imports, named as ``rollout/slots``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            room, _, module = node.module.partition(".")
+            names = [
+                f"{module}/{alias.name}".strip("/")
+                for alias in node.names
+                if (REPOSITORY / room / module / f"{alias.name}.py").exists()
+            ]
+            if room == "jax_es":
+                yield from names or [module.replace(".", "/")]
+
+
+def levels(*folders: str) -> list[int]:
+    return [
+        i for folder in folders for i, level in enumerate(LEVELS) if folder in level
+    ]
 
 
 def mentioned(node: ast.AST) -> set[str]:
@@ -101,6 +146,18 @@ def sources() -> list[str]:
 def test_imports_only_what_its_room_may(path):
     source = (REPOSITORY / path).read_text()
     assert list(violations(path, source)) == []
+
+
+@pytest.mark.parametrize("path", [p for p in sources() if p.startswith("jax_es/")])
+def test_arrows_between_folders_go_one_way(path):
+    name = path.removeprefix("jax_es/").removesuffix(".py")
+    if name == "__init__":
+        return
+    folder = folder_of(name)
+    for module in modules_of_jax_es((REPOSITORY / path).read_text()):
+        other = folder_of(module)
+        here, there = levels(folder, other)
+        assert other == folder or there < here, f"{path} imports jax_es/{module}"
 
 
 def test_every_room_is_read():
@@ -145,17 +202,17 @@ def test_importing_the_package_starts_nothing():
         ("models/mlp.py", "from envs.make import make", "imports envs"),
         ("models/mlp.py", "import jax_es.types", "imports jax_es"),
         ("envs/make.py", "import jax.numpy as jnp", "imports jax"),
-        ("jax_es/rollout.py", "from models import MLPConfig", "imports models"),
-        ("jax_es/rollout.py", "import numpy, envs.make", "imports envs"),
+        ("jax_es/rollout/engine.py", "from models import MLPConfig", "imports models"),
+        ("jax_es/rollout/engine.py", "import numpy, envs.make", "imports envs"),
         ("jax_es/train.py", "def f():\n  import evosax", ":2 imports evosax"),
         ("jax_es/es/openai_es.py", "import tyro", "imports tyro"),
         ("jax_es/es/openai_es.py", "import orbax.checkpoint", "imports orbax"),
-        ("jax_es/noise.py", "from tests.probe_envs import E", "imports tests"),
+        ("jax_es/es/noise.py", "from tests.probe_envs import E", "imports tests"),
         ("envs/progress.py", "import rich", "imports rich"),
-        ("jax_es/noise.py", "from .types import PyTree", "imports relatively"),
-        ("jax_es/noise.py", "from . import types", "imports relatively"),
-        ("jax_es/noise.py", "import_module('envs')", "cannot read"),
-        ("jax_es/rollout.py", "f = jax.pmap(g)", "mentions pmap"),
+        ("jax_es/es/noise.py", "from .types import PyTree", "imports relatively"),
+        ("jax_es/es/noise.py", "from . import types", "imports relatively"),
+        ("jax_es/es/noise.py", "import_module('envs')", "cannot read"),
+        ("jax_es/rollout/engine.py", "f = jax.pmap(g)", "mentions pmap"),
         ("models/mlp.py", "from jax import shard_map", "mentions shard_map"),
     ],
 )
@@ -169,7 +226,7 @@ def test_what_is_allowed_passes():
     source = (
         "import jax.numpy as jnp\nimport os.path\nfrom jax_es.types import PyTree\n"
     )
-    assert not list(violations("jax_es/noise.py", source))
-    assert not list(violations("jax_es/evosax_bridge.py", "from evosax import x"))
-    assert not list(violations("jax_es/experiment.py", "import models, envs.make"))
+    assert not list(violations("jax_es/es/noise.py", source))
+    assert not list(violations("jax_es/es/evosax_bridge.py", "from evosax import x"))
+    assert not list(violations("jax_es/training/build.py", "import models, envs.make"))
     assert not list(violations(DEVICE_FILE, "jax.pmap(f); Mesh()"))

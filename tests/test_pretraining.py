@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jax_es.loading import load_mean
-from jax_es.metrics import read_metrics
-from jax_es.run_directory import find_run
+from jax_es.runs.directory import find_run
+from jax_es.runs.metrics import read_metrics
+from jax_es.training.load_policy import load_mean
 
 pytest.importorskip("sbx")
 pytest.importorskip("minari")

@@ -14,12 +14,12 @@ import pytest
 import jax_es
 from jax_es import teacher
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.experiment import TrainConfig, make_noise, make_policy
-from jax_es.metrics import records_so_far
-from jax_es.noise import FullNoise
+from jax_es.es.noise import FullNoise
 from jax_es.presets import PRESETS
+from jax_es.runs.metrics import records_so_far
 from jax_es.teacher import check_trainable
-from jax_es.training import train_run
+from jax_es.training.build import TrainConfig, make_noise, make_policy
+from jax_es.training.loop import train_run
 from models import DecisionTransformerConfig
 
 ROOT = Path(__file__).parent.parent

@@ -33,9 +33,9 @@ import optax
 from jax.typing import ArrayLike
 
 from jax_es.config import ESConfig
+from jax_es.es.fitness import SHAPINGS, shape_elites
+from jax_es.es.noise import FullNoise, Noise, member_key
 from jax_es.es.optimizers import make_optimizer, schedule
-from jax_es.fitness import SHAPINGS, shape_elites
-from jax_es.noise import FullNoise, Noise, member_key
 from jax_es.types import PyTree, Variables
 
 WeightedSum = Callable[[jax.Array, jax.Array, PyTree], PyTree]

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es import experiment
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -18,7 +17,10 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
-from jax_es.experiment import (
+from jax_es.es.noise import FullNoise, LowRankNoise
+from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
+from jax_es.train_config import differences, from_dict, policy_kind, to_dict
+from jax_es.training.build import (
     POLICY_KINDS,
     TrainConfig,
     action_spec,
@@ -29,10 +31,8 @@ from jax_es.experiment import (
     slot_groups,
     with_machine,
 )
-from jax_es.generation import build
-from jax_es.noise import FullNoise, LowRankNoise
-from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
-from jax_es.train_config import differences, from_dict, policy_kind, to_dict
+from jax_es.training.generation import build
+from jax_es.training.loop import build as experiment
 from models import (
     IMAGE_POLICIES,
     BoxActions,

@@ -16,8 +16,8 @@ import pytest
 
 import jax_es.__main__ as command
 from jax_es import plot, pretrain, teacher, train
-from jax_es.command_line import run_program
-from jax_es.run_directory import program_command
+from jax_es.cli.options import run_program
+from jax_es.runs.directory import program_command
 
 ROOT = Path(__file__).parents[2]
 

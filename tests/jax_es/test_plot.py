@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_es import curves, figures, page, plot
+from jax_es import plot
+from jax_es.analysis import curves, figures, page
 from jax_es.config import ConfigError, EnvConfig, ESConfig
-from jax_es.evaluation import BASE, Condition, Evaluation
-from jax_es.experiment import TrainConfig
-from jax_es.metrics import GenerationRecord, MetricsWriter, evaluation_record
-from jax_es.rollout import RolloutResult
-from jax_es.run_directory import RunDirectory
+from jax_es.evaluation.conditions import BASE, Condition, Evaluation
+from jax_es.rollout.engine import RolloutResult
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import GenerationRecord, MetricsWriter, evaluation_record
 from jax_es.thresholds import steps_to_reach
+from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
 
 ROOT = Path(__file__).parents[2]

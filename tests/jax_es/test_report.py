@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from jax_es import report, train
+from jax_es.analysis.page import inline_svg, render
 from jax_es.config import EnvConfig, ESConfig
-from jax_es.experiment import TrainConfig
-from jax_es.metrics import MetricsWriter
-from jax_es.page import inline_svg, render
 from jax_es.presets import preset
-from jax_es.reproduce import command
-from jax_es.run_directory import RunDirectory
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.reproduce import command
+from jax_es.training.build import TrainConfig
 from models import LSTMConfig, MLPConfig
 from tests.jax_es.test_plot import ROOT, make_run, record
 

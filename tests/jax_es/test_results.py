@@ -12,9 +12,9 @@ import pytest
 
 from jax_es import result_tables, results, thresholds, train
 from jax_es.config import ConfigError, ESConfig
-from jax_es.metrics import GenerationRecord, MetricsWriter
 from jax_es.presets import preset
-from jax_es.run_directory import RunDirectory
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import GenerationRecord, MetricsWriter
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[2]

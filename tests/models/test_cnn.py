@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.noise import FullNoise, LowRankNoise
+from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.types import Policy, needs_reference
 from models import (
     BoxActions,

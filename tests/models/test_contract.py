@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.noise import LowRankNoise
+from jax_es.es.noise import LowRankNoise
 from jax_es.types import Policy
 from models import (
     BoxActions,

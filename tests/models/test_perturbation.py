@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.noise import LowRankNoise
+from jax_es.es.noise import LowRankNoise
 from models import BoxActions
 from tests.models.perturbed import (
     QUICKLY,

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from jax_es.config import ESConfig
+from jax_es.es.fitness import SHAPINGS
+from jax_es.es.noise import FullNoise, LowRankNoise, Noise, member_key
 from jax_es.es.openai_es import openai_es
-from jax_es.fitness import SHAPINGS
-from jax_es.noise import FullNoise, LowRankNoise, Noise, member_key
 
 SIGMA = 0.5
 NUM_PAIRS = 40_000

@@ -102,8 +102,19 @@ class Processes:
 
     def __init__(self, cache: Path) -> None:
         modules = (
-            *("jax_es.train", "jax_es.collect", "jax_es.pretrain", "jax_es.training"),
-            *("jax_es.pretraining", "jax_es.collecting", "minari", "h5py", "mujoco"),
+            *(
+                "jax_es.train",
+                "jax_es.collect",
+                "jax_es.pretrain",
+                "jax_es.training.loop",
+            ),
+            *(
+                "jax_es.imitation.pretraining",
+                "jax_es.imitation.collecting",
+                "minari",
+                "h5py",
+                "mujoco",
+            ),
             "tensorboardX",  # it imports torch where that is installed
         )
         self._server = subprocess.Popen(

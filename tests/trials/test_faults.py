@@ -18,9 +18,9 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.checkpoint import Checkpoints
-from jax_es.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
-from jax_es.run_directory import seed_runs
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import seed_runs
+from jax_es.runs.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
 from tests.trials.conftest import run
 from tests.trials.inputs import CLONE, TINY
 from tests.trials.processes import Processes

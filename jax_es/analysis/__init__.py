@@ -1,0 +1,1 @@
+"""What runs say: curves (runs → numbers), figures (numbers → pictures), a page."""

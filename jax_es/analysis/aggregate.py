@@ -1,0 +1,191 @@
+"""One number over several tasks: the interquartile mean of normalised scores.
+
+After Agarwal et al. 2021, *Deep Reinforcement Learning at the Edge of the Statistical
+Precipice* (arXiv 2108.13264): with few seeds, means follow outliers and medians waste
+data; the mean of the middle half of all runs does neither. Its uncertainty comes from
+a stratified bootstrap, which draws seeds anew within each task.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from jax_es.analysis.curves import Panels, common_grid, on_grid
+from jax_es.config import ConfigError, require
+
+CONFIDENCE = 0.95
+NUM_RESAMPLES = 2000
+
+
+class Scale(NamedTuple):
+    """What counts as 0 and as 1 on a task, in the environment's unit.
+
+    Attributes:
+        zero: median over all runs of the initial mean's evaluation return.
+        one: the reference that was given, or the best evaluation of any run.
+    """
+
+    zero: float
+    one: float
+
+
+class Interval(NamedTuple):
+    """Interquartile means ``[…]`` with the ends of their confidence intervals."""
+
+    iqm: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def scales(panels: Panels, references: dict[str, float] | None = None) -> dict:
+    """Returns each task's :class:`Scale`.
+
+    Args:
+        panels: from ``curves.group``.
+        references: the return that counts as 1, by task.
+
+    Raises:
+        ConfigError: for a reference of another task, or one that is not above the
+            initial network.
+    """
+    references = references or {}
+    for task in references:
+        require(
+            task in panels,
+            f"--reference {task}: no run of that task is given; tasks: "
+            f"{'; '.join(panels)}.",
+        )
+    found = {}
+    for task, lines in panels.items():
+        runs = [run for variant in lines.values() for run in variant]
+        zero = float(np.median([run[0].evaluation_return_mean for run in runs]))
+        best = max(run[-1].best_evaluation_return for run in runs)
+        one = references.get(task, best)
+        require(
+            one > zero,
+            f"{task} cannot be normalised: 1 stands for {one:.1f}, which is not above "
+            f"the initial networks' {zero:.1f}; give --reference '{task}=RETURN'.",
+        )
+        found[task] = Scale(zero, one)
+    return found
+
+
+def check_comparable(panels: Panels) -> None:
+    """Raises ``ConfigError`` unless every variant was run on each of several tasks."""
+    require(
+        len(panels) > 1,
+        f"aggregate needs runs of at least two tasks, got {'; '.join(panels)}; one "
+        "task's runs are compared by --figure learning.",
+    )
+    variants = dict.fromkeys(kind for lines in panels.values() for kind in lines)
+    for task, lines in panels.items():
+        for kind in variants:
+            if kind not in lines:
+                raise ConfigError(
+                    f"aggregate needs every variant on every task, but {kind} was not "
+                    f"run on {task}; leave one of them out."
+                )
+            require(
+                len(lines[kind]) > 1,
+                f"aggregate needs at least 2 seeds of each variant and task, but "
+                f"{kind} on {task} has 1.",
+            )
+
+
+def is_comparable(panels: Panels) -> bool:
+    """Returns whether the runs can be compared over tasks."""
+    try:
+        check_comparable(panels)
+    except ConfigError:
+        return False
+    return True
+
+
+def curve(
+    panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]
+) -> tuple[np.ndarray, Interval]:
+    """Returns x ``[G]`` and a variant's interquartile mean ``[G]`` over all tasks.
+
+    As far as every run on every task reaches.
+    """
+    of_tasks = {task: lines[kind] for task, lines in panels.items()}
+    grid = common_grid([run for runs in of_tasks.values() for run in runs], x)
+    samples = [
+        _normalised(on_grid(runs, x, y, grid)[1].T, scale[task])
+        for task, runs in of_tasks.items()
+    ]
+    return grid, interval(samples)
+
+
+def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interval:
+    """Returns a variant's interquartile mean at its runs' last generations."""
+    return interval(
+        [
+            _normalised(
+                np.array([getattr(run[-1], y) for run in lines[kind]]), scale[task]
+            )
+            for task, lines in panels.items()
+        ]
+    )
+
+
+def _normalised(values: np.ndarray, scale: Scale) -> np.ndarray:
+    return (values - scale.zero) / (scale.one - scale.zero)
+
+
+def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Returns the mean of the middle half: a quarter is cut from either end.
+
+    Args:
+        scores: of all runs, along ``axis``.
+        axis: of the runs.
+
+    Example:
+        >>> float(interquartile_mean(np.array([9.0, -100.0, 1.0, 2.0])))
+        1.5
+    """
+    return stats.trim_mean(scores, 0.25, axis=axis)
+
+
+def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
+    """Returns the interquartile mean of all runs with a stratified bootstrap interval.
+
+    Args:
+        samples: one array ``[…, R]`` a task: its runs' normalised scores; at least two
+            runs each.
+        seed: of the resampling.
+    """
+
+    def statistic(*resampled: np.ndarray, axis: int) -> np.ndarray:
+        return interquartile_mean(np.concatenate(resampled, axis=axis), axis)
+
+    # Each sample is resampled by itself: that is the stratification.
+    result = stats.bootstrap(
+        samples,
+        statistic,
+        axis=-1,
+        method="percentile",
+        confidence_level=CONFIDENCE,
+        n_resamples=NUM_RESAMPLES,
+        batch=250,
+        rng=np.random.default_rng(seed),
+    )
+    ends = result.confidence_interval
+    return Interval(statistic(*samples, axis=-1), ends.low, ends.high)
+
+
+def table(panels: Panels, y: str, references: dict[str, float] | None = None) -> str:
+    """Returns Markdown tables: each variant's final score, and each task's scale."""
+    scale = scales(panels, references)
+    rows = ["| policy | runs | IQM (95 % interval) |", "|---|---|---|"]
+    for kind in sorted({kind for lines in panels.values() for kind in lines}):
+        end = final(panels, kind, y, scale)
+        count = sum(len(lines[kind]) for lines in panels.values())
+        rows.append(
+            f"| {kind} | {count} | {end.iqm:.2f} ({end.low:.2f} to {end.high:.2f}) |"
+        )
+    rows += ["", "| environment | score 0 | score 1 |", "|---|---|---|"]
+    rows += [f"| {task} | {s.zero:.1f} | {s.one:.1f} |" for task, s in scale.items()]
+    return "\n".join(rows)

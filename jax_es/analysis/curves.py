@@ -1,0 +1,325 @@
+"""What runs have in common and where they differ: the numbers behind the figures.
+
+Runs are sorted into tasks, tasks into variants (a method, a kind of policy, its
+attention, its noise, what it began with, and whatever else differs), and the runs of a
+variant are its seeds.
+"""
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, find_runs
+from jax_es.runs.method import FREE_SETTINGS, OPENAI_ES, Method
+from jax_es.runs.metrics import GenerationRecord, records_so_far
+from jax_es.train_config import TrainConfig, differing, policy_kind
+
+AXES = {
+    "env-steps": ("total_env_steps", "environment steps"),
+    "generations": ("generation", "generation"),
+    "seconds": ("seconds_elapsed", "wall-clock time"),
+}
+
+RETURNS = {
+    "evaluation": ("evaluation_return_mean", "evaluation return"),
+    "population": ("return_mean", "mean return of the population"),
+}
+
+SAME_VARIANT = ("seed", *ROUNDING_ALONE, *FREE_TO_CHANGE, *FREE_SETTINGS)
+"""Fields in which the runs of one variant may differ."""
+
+Lines = dict[str, list[list[GenerationRecord]]]
+"""Variant → runs → records."""
+
+Panels = dict[str, Lines]
+"""Task → its lines."""
+
+
+class Run(NamedTuple):
+    """A run as it is compared.
+
+    Attributes:
+        path: its folder.
+        config: its configuration.
+        method: how it was trained.
+        records: its finished generations, or evaluations; at least one.
+        task: what it learned.
+        variant: what learned it, told apart from all other runs given.
+    """
+
+    path: str
+    config: TrainConfig
+    method: Method
+    records: list[GenerationRecord]
+    task: str
+    variant: str
+
+
+def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
+    """Reads runs and experiments and sorts their runs by task and variant.
+
+    Raises:
+        ValueError: as :func:`read_runs`.
+    """
+    return sorted_into_panels(read_runs(paths))
+
+
+def axes(runs: Iterable["Run"]) -> tuple[str, ...]:
+    """Returns those of :data:`AXES` along which runs can be compared.
+
+    A run that gradients trained numbers its evaluations, which are no generations.
+    """
+    if all(run.method.is_evolution for run in runs):
+        return tuple(AXES)
+    return tuple(x for x in AXES if x != "generations")
+
+
+def sorted_into_panels(runs: Iterable["Run"]) -> Panels:
+    """Sorts the records of runs by task and variant."""
+    panels: Panels = {}
+    for run in runs:
+        lines = panels.setdefault(run.task, {})
+        lines.setdefault(run.variant, []).append(run.records)
+    return panels
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """Reads runs, and the begun runs of experiments; a run given twice counts once.
+
+    Raises:
+        ValueError: for a folder that is neither, has no finished generation, or repeats
+            a seed of another one.
+    """
+    runs: dict[str, Run] = {}
+    for path in paths:
+        read = [_read(run.path) for run in find_runs(path)]
+        if not any(run.records for run in read):
+            raise ConfigError(f"{path} has no finished generation to plot.")
+        runs |= {os.path.realpath(run.path): run for run in read if run.records}
+    return _told_apart(list(runs.values()))
+
+
+def _read(path: str | os.PathLike[str]) -> Run:
+    (run,) = find_runs(path)
+    config, method = run.config(), run.method()
+    records = records_so_far(run.path)
+    name = variant(config, method, run.method_before())
+    return Run(str(path), config, method, records, _task(config.env), name)
+
+
+def _told_apart(runs: list[Run]) -> list[Run]:
+    """Names in each variant what else its runs differ in, and refuses repeated runs."""
+    named = []
+    for run in runs:
+        alike = [r for r in runs if (r.task, r.variant) == (run.task, run.variant)]
+        told = [other.method.values(other.config) for other in alike]
+        fields = dict.fromkeys(
+            field
+            for other in told
+            for field in differing(told[0], other)
+            if field not in SAME_VARIANT
+        )
+        here = run.method.values(run.config)
+        values = [f", {_words(field)} {here.get(field)}" for field in fields]
+        named.append(run._replace(variant=run.variant + "".join(values)))
+    for a, b in itertools.combinations(named, 2):
+        require(
+            (a.task, a.variant, a.config.seed) != (b.task, b.variant, b.config.seed),
+            f"{a.path} and {b.path} are the same seed of the same configuration, which "
+            "is one sample and not two; leave one out.",
+        )
+    return named
+
+
+def _words(field: str) -> str:
+    return field.split(".")[-1].replace("_", " ")
+
+
+def variant(
+    config: TrainConfig, method: Method = OPENAI_ES, before: Method | None = None
+) -> str:
+    """Names what is compared: the kind of policy, and how it differs from the paper's.
+
+    Args:
+        config: of the run.
+        method: how it was trained; not said of OpenAI-ES.
+        before: how the run was trained whose θ it began with, if it did so.
+
+    Example:
+        >>> from jax_es.config import ESConfig
+        >>> variant(TrainConfig(es=ESConfig(perturbation="low-rank", rank=4)))
+        'decision-transformer, rank 4'
+        >>> variant(TrainConfig(), before=Method("cloning", {}))
+        'decision-transformer, after cloning'
+        >>> variant(TrainConfig(), Method("td3", {}))
+        'TD3, decision-transformer'
+    """
+    name = policy_kind(config.policy)
+    if not method.is_evolution:
+        name = f"{method.title}, {name}"
+    attention = getattr(config.policy, "attention", "window")
+    if attention != "window":
+        name += f", {attention}"
+    if method.is_evolution and config.es.perturbation == "low-rank":
+        name += f", rank {config.es.rank}"
+    return name if before is None else f"{name}, after {before.title}"
+
+
+def _task(env: EnvConfig) -> str:
+    """Names a task: runs with other limits on their episodes cannot be compared."""
+    limit = env.max_episode_steps
+    name = env.id if limit is None else f"{env.id}, {limit} steps"
+    return name if env.terminate_when_unhealthy else f"{name}, falling allowed"
+
+
+class Band(NamedTuple):
+    """A distribution over runs, as it moves along an axis of ``G`` points.
+
+    Attributes:
+        x: ``[G]``.
+        median: ``[G]``.
+        low: ``[G]``, the first quartile over the runs.
+        high: ``[G]``, the third.
+    """
+
+    x: np.ndarray
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def band(runs: list[list[GenerationRecord]], x: str, y: str) -> Band:
+    """Returns the median and the quartiles of field ``y`` over the runs, against ``x``.
+
+    Quartiles are linearly interpolated between the runs.
+    """
+    grid, values = on_grid(runs, x, y)
+    low, median, high = np.percentile(values, [25, 50, 75], axis=0)
+    return Band(grid, median, low, high)
+
+
+def on_grid(
+    runs: list[list[GenerationRecord]], x: str, y: str, grid: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns x ``[G]`` and the runs' y ``[R, G]``, linearly interpolated at it.
+
+    Args:
+        runs: of one variant.
+        x: the field along which.
+        y: the field of which.
+        grid: the x's; :func:`common_grid` if not given.
+    """
+    runs = [_with(records, y) for records in runs]
+    grid = common_grid(runs, x) if grid is None else grid
+    # Before its first record a run has its initial mean: the first value holds.
+    values = [np.interp(grid, _field(r, x), _field(r, y)) for r in runs]
+    return grid, np.stack(values)
+
+
+def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
+    """Returns x's ``[G]`` at which runs are compared, as far as all of them reach.
+
+    The runs' own if they share them, as generations; else 200 in even distances, for
+    runs meet different x's where episodes differ in length.
+    """
+    xs = [_field(records, x) for records in runs]
+    start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
+    if start == end:  # a clone takes no environment step: its last evaluation holds
+        return np.array([start])
+    shared = functools.reduce(np.intersect1d, xs)
+    if len(shared) == min(map(len, xs)):
+        return shared
+    return np.linspace(start, end, 200)
+
+
+def _with(records: list[GenerationRecord], name: str) -> list[GenerationRecord]:
+    """Leaves out a closing evaluation, which has no population, where it matters."""
+    has = [r for r in records if r.num_episodes or not math.isnan(getattr(r, name))]
+    return has or records
+
+
+def _field(records: list[GenerationRecord], name: str) -> np.ndarray:
+    return np.array([getattr(record, name) for record in records], float)
+
+
+def table(panels: Panels) -> str:
+    """Returns a Markdown table: how each line began, ended, and what it took.
+
+    Returns are medians over the runs (lowest to highest in brackets) of the mean
+    evaluation return, at the first and the last generation and at the best one.
+    """
+    head, *rows = (
+        f"| {' | '.join(row)} |" for row in [TABLE_HEADS, *table_rows(panels)]
+    )
+    return "\n".join([head, "|---" * len(TABLE_HEADS) + "|", *rows])
+
+
+TABLE_HEADS = [
+    *("environment", "policy", "seeds", "first", "last", "best", "env steps"),
+    "minutes",
+]
+
+
+def table_rows(panels: Panels) -> list[list[str]]:
+    """Returns :func:`table`'s cells."""
+    return [
+        [
+            task,
+            kind,
+            str(len(runs)),
+            spread([run[0].evaluation_return_mean for run in runs]),
+            spread([run[-1].evaluation_return_mean for run in runs]),
+            spread([run[-1].best_evaluation_return for run in runs]),
+            f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
+            f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
+        ]
+        for task, lines in panels.items()
+        for kind, runs in sorted(lines.items())
+    ]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Returns the median, and the lowest and highest of several values."""
+    middle = f"{np.median(values):.0f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.0f} to {max(values):.0f})"
+
+
+def reading(panels: Panels) -> str:
+    """Says how far the seeds tell the variants of each task apart, a sentence a task.
+
+    Two variants are told apart if their runs' last evaluations do not overlap. Of n and
+    m runs that do not differ, this is so with a probability of 2/C(n + m, n).
+    """
+    sentences = [_reading(t, lines) for t, lines in panels.items() if len(lines) > 1]
+    return "\n".join(sentences)
+
+
+def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
+    last = {
+        kind: [run[-1].evaluation_return_mean for run in runs]
+        for kind, runs in lines.items()
+    }
+    ordered = sorted(last, key=lambda kind: -np.median(last[kind]))
+    values = "; ".join(f"{kind}: {spread(last[kind])}" for kind in ordered)
+    said = f"{task}, last evaluation, median and range: {values}."
+    if min(map(len, last.values())) == 1:
+        return f"{said} One seed tells nothing apart."
+
+    def chance(a: str, b: str) -> float:
+        return 2 / math.comb(len(last[a]) + len(last[b]), len(last[a]))
+
+    apart = [
+        f"{a} and {b} do not overlap (equal ones would not in {chance(a, b):.0%} of "
+        "such experiments)"
+        for a, b in itertools.combinations(ordered, 2)
+        if min(last[a]) > max(last[b]) or max(last[a]) < min(last[b])
+    ]
+    return f"{said} {'; '.join(apart) or 'All overlap: no difference is shown'}."

@@ -1,0 +1,1 @@
+"""What `python -m jax_es.benchmark` measures."""

@@ -1,0 +1,190 @@
+"""Any distribution-based algorithm of evosax, under this library's conventions.
+
+evosax minimises, keeps the mean as one vector and wants its population back. Behind
+this bridge fitness is maximised, weights are pytrees, and ``init`` / ``ask`` / ``tell``
+are pure functions of one state, like :class:`jax_es.es.openai_es.OpenAIES`.
+
+The whole population is materialised, P × |θ| numbers, and CMA-ES adds |θ|² of its own:
+use it to compare algorithms on small policies, not to train a transformer.
+
+Example:
+    >>> import jax.numpy as jnp
+    >>> mean = {"x": jnp.array([3.0, -2.0])}
+    >>> strategy = evosax_strategy("SNES", 16, mean)
+    >>> state = strategy.init(jax.random.key(0), mean)
+    >>> for _ in range(60):
+    ...     members = strategy.ask(state)
+    ...     fitness = -jnp.sum((members["x"] - 1.0) ** 2, axis=-1)
+    ...     state, info = strategy.tell(state, fitness)
+    >>> bool(jnp.all(jnp.abs(state.mean["x"] - 1.0) < 0.05))
+    True
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from evosax.algorithms.distribution_based import distribution_based_algorithms
+from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
+from evosax.algorithms.distribution_based.sv.base import SV_ES
+
+from jax_es.config import require
+from jax_es.es.fitness import replace_nonfinite
+from jax_es.types import PyTree
+
+
+class EvosaxState(NamedTuple):
+    """What the next generation needs.
+
+    Attributes:
+        mean: θ, a weight pytree.
+        algorithm_state: evosax's own; it minimises, and so do the numbers in it.
+        generation: ``[]`` int32, generations told so far.
+        key: the run's key; never consumed, only folded into.
+    """
+
+    mean: PyTree
+    algorithm_state: PyTree
+    generation: jax.Array
+    key: jax.Array
+
+
+class EvosaxInfo(NamedTuple):
+    """What a human looks at after ``tell``; all ``[]``.
+
+    Attributes:
+        update_norm: ‖θ' − θ‖₂.
+        mean_norm: ‖θ'‖₂.
+        num_nonfinite: int32, members whose fitness was NaN or ±∞.
+    """
+
+    update_norm: jax.Array
+    mean_norm: jax.Array
+    num_nonfinite: jax.Array
+
+
+class EvosaxStrategy(NamedTuple):
+    """One evosax algorithm: pure functions over :class:`EvosaxState`.
+
+    Attributes:
+        init: ``(key, mean) → state``.
+        ask: ``state → members``, weight pytrees with leaves ``[P, …]``.
+        tell: ``(state, fitness [P]) → (state, info)``; larger fitness is better,
+            members in the order of ``ask``, which is repeated here.
+    """
+
+    init: Callable[[jax.Array, PyTree], EvosaxState]
+    ask: Callable[[EvosaxState], PyTree]
+    tell: Callable[[EvosaxState, jax.Array], tuple[EvosaxState, EvosaxInfo]]
+
+
+def evosax_strategy(
+    algorithm: str | type[DistributionBasedAlgorithm],
+    population_size: int,
+    mean: PyTree,
+    **hyperparameters: Any,
+) -> EvosaxStrategy:
+    """Wraps an algorithm of evosax.
+
+    Args:
+        algorithm: a name of ``evosax.algorithms.distribution_based`` or a class. The
+            Stein-variational ones have several means and are refused.
+        population_size: P, members a generation.
+        mean: gives the shapes of the weights.
+        **hyperparameters: evosax's, by its own names: fields of the algorithm's
+            ``default_params`` (``std_init=0.1``) or arguments of its constructor
+            (``optimizer=optax.adam(1e-2)``). Its optimizers *descend*.
+
+    Raises:
+        ConfigError: if the algorithm or a hyperparameter does not exist.
+    """
+    evolver_class = find_algorithm(algorithm)
+    name = evolver_class.__name__
+    arguments = inspect.signature(evolver_class).parameters
+    constructor = {k: v for k, v in hyperparameters.items() if k in arguments}
+    for argument in list(arguments.values())[2:]:
+        require(
+            argument.default is not argument.empty or argument.name in constructor,
+            f"{name} needs the hyperparameter {argument.name}; pass it by keyword.",
+        )
+    evolver = evolver_class(population_size, mean, **constructor)
+    fields = {field.name for field in dataclasses.fields(evolver.default_params)}
+    known = fields | set(arguments) - {"population_size", "solution"}
+    for hyperparameter in hyperparameters:
+        require(
+            hyperparameter in known,
+            f"{name} has no hyperparameter {hyperparameter}; it has "
+            f"{', '.join(sorted(known))}.",
+        )
+    es_params = evolver.default_params.replace(
+        **{k: v for k, v in hyperparameters.items() if k in fields}
+    )
+
+    def init(key: jax.Array, mean: PyTree) -> EvosaxState:
+        init_key, run_key = jax.random.split(key)
+        algorithm_state = evolver.init(init_key, mean, es_params)
+        return EvosaxState(mean, algorithm_state, jnp.int32(0), run_key)
+
+    def keys(state: EvosaxState) -> jax.Array:
+        return jax.random.split(jax.random.fold_in(state.key, state.generation))
+
+    def sample(state: EvosaxState) -> tuple[PyTree, PyTree]:
+        ask_key, _ = keys(state)
+        return evolver.ask(ask_key, state.algorithm_state, es_params)
+
+    def ask(state: EvosaxState) -> PyTree:
+        return jitted_sample(state)[0]
+
+    def tell(state: EvosaxState, fitness: jax.Array) -> tuple[EvosaxState, EvosaxInfo]:
+        if jnp.shape(fitness) != (population_size,):
+            raise ValueError(
+                f"fitness must have shape [population_size] = ({population_size},), "
+                f"got {jnp.shape(fitness)}; one number per member, in ask's order."
+            )
+        return descend(state, jnp.asarray(fitness, jnp.float32))
+
+    jitted_sample = jax.jit(sample)
+
+    @jax.jit
+    def descend(
+        state: EvosaxState, fitness: jax.Array
+    ) -> tuple[EvosaxState, EvosaxInfo]:
+        members, algorithm_state = sample(state)
+        _, tell_key = keys(state)
+        algorithm_state, _ = evolver.tell(
+            tell_key, members, -replace_nonfinite(fitness), algorithm_state, es_params
+        )
+        mean = evolver.get_mean(algorithm_state)
+        info = EvosaxInfo(
+            update_norm=optax.tree.norm(optax.tree.sub(mean, state.mean)),
+            mean_norm=optax.tree.norm(mean),
+            num_nonfinite=jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32),
+        )
+        return EvosaxState(mean, algorithm_state, state.generation + 1, state.key), info
+
+    return EvosaxStrategy(init, ask, tell)
+
+
+def find_algorithm(
+    algorithm: str | type[DistributionBasedAlgorithm],
+) -> type[DistributionBasedAlgorithm]:
+    """Returns the class that a name means, if this bridge can carry it."""
+    if isinstance(algorithm, str):
+        require(
+            algorithm in distribution_based_algorithms,
+            f"evosax has no distribution-based algorithm {algorithm!r}; choose one of "
+            f"{', '.join(distribution_based_algorithms)}.",
+        )
+        found = distribution_based_algorithms[algorithm]
+    else:
+        found = algorithm
+    require(
+        not issubclass(found, SV_ES),
+        f"{found.__name__} moves several means and this bridge carries one; "
+        "choose an algorithm without Stein-variational updates.",
+    )
+    return found

@@ -1,0 +1,1 @@
+"""Episodes of trained policies: conditions, statistics, quantization, video."""

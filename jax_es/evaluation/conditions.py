@@ -1,0 +1,280 @@
+"""Episodes of trained mean policies, as they are and under changed conditions.
+
+All conditions of a run meet the same environment seeds and run in the same compiled
+programs of the batched rollout engine: another target return is another bias
+(``experiment.asking_for``), rounding is other values, and noisy weights are the members
+of a population.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.config import ConfigError, Precision
+from jax_es.es.openai_es import Population
+from jax_es.evaluation.quantization import round_weights
+from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.memory import TASK_BYTES, check_memory
+from jax_es.rollout.random_play import play_at_random
+from jax_es.rollout.tasks import Tasks
+from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
+from jax_es.runs.method import FREE_SETTINGS
+from jax_es.streams import stream
+from jax_es.train_config import differences, differing
+from jax_es.training.build import asking_for
+from jax_es.training.generation import Parts, build, evaluation_tasks
+from jax_es.training.load_policy import TrainedMean, check_fits, load_mean
+from jax_es.types import PyTree
+
+SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
+"""Fields in which runs of one experiment may differ: its seeds, and what changes no
+number, or rounding alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """What is changed about a policy; nothing by default."""
+
+    target_return: float | None = None
+    """The return asked for instead of the one in the run's configuration."""
+    weights: Precision | None = None
+    """What the weights are rounded to."""
+    weight_noise: float | None = None
+    """Standard deviation of the noise on every weight."""
+    random_actions: Literal[True] | None = None
+    """Actions are uniformly random instead of the policy's: a baseline."""
+
+    def __str__(self) -> str:
+        """Names the condition in tables.
+
+        Example:
+            >>> str(Condition(target_return=-1000.0)), str(Condition())
+            ('target return -1000', 'base')
+        """
+        changed = {k: v for k, v in vars(self).items() if v is not None}
+        parts = [
+            f"{name.replace('_', ' ')} {_in_words(v)}".rstrip()
+            for name, v in changed.items()
+        ]
+        return ", ".join(parts) or "base"
+
+
+def _in_words(value: object) -> str:
+    if value is True:
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+BASE = Condition()
+"""The policy as it was trained."""
+
+
+def sweeps(
+    target_returns: Sequence[float] = (),
+    weights: Sequence[Precision] = (),
+    weight_noise: Sequence[float] = (),
+    random_actions: bool = False,
+) -> list[Condition]:
+    """Lists the base condition and each sweep from it; sweeps are not crossed."""
+    swept = [
+        *(Condition(target_return=value) for value in target_returns),
+        *(Condition(weights=value) for value in weights),
+        *(Condition(weight_noise=value) for value in weight_noise),
+        *([Condition(random_actions=True)] if random_actions else []),
+    ]
+    return [BASE, *dict.fromkeys(swept)]
+
+
+class Experiment(NamedTuple):
+    """Runs that differ in their seeds alone, and the parts that run all of them.
+
+    Attributes:
+        paths: the runs' folders.
+        trained: their mean policies.
+        parts: built once.
+    """
+
+    paths: list[Path]
+    trained: list[TrainedMean]
+    parts: Parts
+
+
+class Evaluation(NamedTuple):
+    """The episodes of one run.
+
+    Attributes:
+        path: the run's folder.
+        trained: its mean policy.
+        results: by condition; episode i has the same seed in all of them.
+    """
+
+    path: Path
+    trained: TrainedMean
+    results: dict[Condition, RolloutResult]
+
+
+def prepare(
+    runs: Sequence[RunDirectory],
+    checkpoint: str,
+    conditions: Sequence[Condition],
+    num_episodes: int,
+    trust: bool = False,
+) -> list[Experiment]:
+    """Reads runs, sorts them into experiments and builds the parts of each.
+
+    Raises:
+        ConfigError: if environments differ, or a policy has no target return.
+        CheckpointError: if a checkpoint is missing, damaged or of another network.
+    """
+    num_results = len(runs) * len(conditions)
+    check_memory(
+        {f"--episodes {num_episodes}": TASK_BYTES * num_episodes * num_results}
+    )
+    loaded = {run.path: load_mean(run.path, checkpoint, trust) for run in runs}
+    _check_comparable(loaded)
+    is_noisy = any(condition.weight_noise is not None for condition in conditions)
+    experiments: list[Experiment] = []
+    for path, trained in loaded.items():
+        _check_possible(conditions, path, trained)
+        experiment = _experiment_of(trained, experiments)
+        if experiment is None:
+            config = trained.config
+            if is_noisy:
+                es = dataclasses.replace(config.es, perturbation="full", rank=1)
+                config = dataclasses.replace(config, es=es)
+            parts = build(config, num_tasks=num_episodes)
+            experiment = Experiment([], [], parts)
+            experiments.append(experiment)
+        check_fits(trained, experiment.parts.policy)
+        experiment.paths.append(path)
+        experiment.trained.append(trained)
+    return experiments
+
+
+def _check_comparable(loaded: dict[Path, TrainedMean]) -> None:
+    (first, reference), *others = loaded.items()
+    for path, trained in others:
+        config = dataclasses.replace(reference.config, env=trained.config.env)
+        for name, (here, there) in differences(reference.config, config).items():
+            raise ConfigError(
+                f"runs of different environments cannot be compared: {name} is "
+                f"{here!r} in {first} and {there!r} in {path}; evaluate them one by "
+                "one."
+            )
+
+
+def _check_possible(
+    conditions: Sequence[Condition], path: Path, trained: TrainedMean
+) -> None:
+    for target_return in {condition.target_return for condition in conditions}:
+        try:
+            if target_return is not None:
+                asking_for(trained.config, trained.mean, target_return)
+        except ConfigError as error:
+            raise ConfigError(f"--target-returns, {path}: {error}") from error
+
+
+def _experiment_of(
+    trained: TrainedMean, experiments: list[Experiment]
+) -> Experiment | None:
+    """Returns the experiment that a run belongs to, if there is one yet."""
+    values = trained.method.values(trained.config)
+    for experiment in experiments:
+        first = experiment.trained[0]
+        changed = differing(first.method.values(first.config), values)
+        if set(changed) <= set(SAME_EXPERIMENT):
+            return experiment
+    return None
+
+
+def evaluate_experiment(
+    experiment: Experiment,
+    conditions: Sequence[Condition],
+    num_episodes: int,
+    seed: int,
+    on_result: Callable[[Path, Condition, RolloutResult], None] = lambda *_: None,
+) -> list[Evaluation]:
+    """Runs every run of an experiment under every condition; closes its parts.
+
+    Args:
+        experiment: from :func:`prepare`, for the same conditions.
+        conditions: what is changed about the policies.
+        num_episodes: episodes of each run under each condition.
+        seed: as in :func:`evaluate`.
+        on_result: called after each condition of each run.
+    """
+    evaluations = []
+    for path, trained in zip(experiment.paths, experiment.trained, strict=True):
+        results = {}
+        for condition in conditions:
+            results[condition] = evaluate(
+                experiment.parts, trained, num_episodes, seed, condition
+            )
+            on_result(path, condition, results[condition])
+        evaluations.append(Evaluation(path, trained, results))
+    experiment.parts.close()
+    return evaluations
+
+
+def evaluate(
+    parts: Parts,
+    trained: TrainedMean,
+    num_episodes: int,
+    seed: int,
+    condition: Condition = BASE,
+) -> RolloutResult:
+    """Runs episodes of a trained mean policy, each to its own end.
+
+    Under weight noise σ episode i is one of the weights θ + σεᵢ, with a standard normal
+    draw εᵢ of its own, so that statistics over episodes are over draws as well. εᵢ does
+    not depend on σ: as seeds, draws are common to all conditions.
+
+    Args:
+        parts: from :func:`build`; with full noise if there is weight noise.
+        trained: the policy.
+        num_episodes: E.
+        seed: decides the episodes' seeds, and the noise.
+        condition: what is changed about the policy.
+    """
+    tasks = episode_tasks(parts, num_episodes, seed)
+    if condition.random_actions:
+        return play_at_random(parts.env, tasks)
+    if condition.weight_noise is not None:
+        tasks = tasks._replace(
+            pair=np.arange(num_episodes, dtype=np.int32),
+            sign=np.ones(num_episodes, np.float32),
+        )
+    noise_seed = stream(seed, "weight noise").integers(2**31)
+    population = Population(
+        mean=weights_under(condition, trained),
+        key=jax.random.key(noise_seed, impl="threefry2x32"),
+        sigma=jnp.float32(condition.weight_noise or 0.0),
+        num_pairs=num_episodes,
+    )
+    return parts.rollout.run(population, tasks, trained.statistics, trained.reference)
+
+
+def episode_tasks(parts: Parts, num_episodes: int, seed: int) -> Tasks:
+    """Lists episodes that no training met; fewer are the first of more."""
+    return evaluation_tasks(
+        seed, 0, num_episodes, parts.env.max_episode_steps, "test tasks"
+    )
+
+
+def weights_under(condition: Condition, trained: TrainedMean) -> PyTree:
+    """Returns θ rounded and asked for another return, as the condition says.
+
+    Raises:
+        ConfigError: if the policy has no target return.
+    """
+    mean = trained.mean
+    if condition.weights is not None:
+        mean = round_weights(mean, condition.weights)
+    if condition.target_return is not None:
+        mean = asking_for(trained.config, mean, condition.target_return)
+    return mean

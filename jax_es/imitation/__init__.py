@@ -1,0 +1,1 @@
+"""Learning from recorded episodes: datasets, behaviour cloning, teachers."""

@@ -1,0 +1,235 @@
+"""Behaviour cloning: a network learns by gradients to act as in recorded episodes.
+
+Windows of recorded steps in, the recorded actions as the answers: mean squared error
+for real-valued actions, cross-entropy for choices; AdamW with linear warm-up and
+clipped gradients. Source: Chen et al. 2021, arXiv 2106.01345, whose settings Lorenc &
+Neruda, arXiv 2501.13883, pretrain with.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.typing import ArrayLike
+
+from jax_es.config import CloningConfig, RolloutConfig
+from jax_es.imitation.windows import NOWHERE, Recording, Windows, windows_at
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.observation_statistics import (
+    ObservationStatistics,
+    mean_and_std,
+    normalized,
+)
+from jax_es.types import ClonablePolicy, PyTree
+
+BATCHES_PER_CALL = 8
+"""Steps of gradient descent in one call of the devices: a call has fixed costs."""
+
+BYTES_PER_CALL = 2**28
+"""Windows of one call take at most this much, as far as more than one batch is in it;
+images are large."""
+
+
+class CloningState(NamedTuple):
+    """What the next step of gradient descent depends on.
+
+    Attributes:
+        mean: θ, the policy's ``"params"``.
+        optimizer_state: optax's.
+        step: ``[]`` int32, steps so far; dropout's keys follow from it.
+    """
+
+    mean: PyTree
+    optimizer_state: optax.OptState
+    step: jax.Array
+
+
+def make_optimizer(config: CloningConfig) -> optax.GradientTransformation:
+    """Builds AdamW with linear warm-up and clipped gradients.
+
+    Step t (from 1) has the learning rate lr · min(t / warmup_steps, 1).
+    """
+
+    def learning_rate(count: ArrayLike) -> jax.Array:
+        warmth = (jnp.asarray(count) + 1) / max(config.warmup_steps, 1)
+        return config.learning_rate * jnp.minimum(warmth, 1.0)
+
+    return optax.chain(
+        optax.clip_by_global_norm(config.gradient_clip),
+        optax.adamw(learning_rate, weight_decay=config.weight_decay),
+    )
+
+
+class Cloner:
+    """Gradient descent on windows, spread over the devices.
+
+    Args:
+        policy: the policy, for one window.
+        config: the settings.
+        devices: where to compute; each takes its share of every batch.
+        statistics: through which the policy sees observations, if any.
+        key: of the dropout.
+        rollout: floor and bound of the observations that it sees when acting.
+    """
+
+    def __init__(
+        self,
+        policy: ClonablePolicy,
+        config: CloningConfig,
+        devices: Devices,
+        statistics: ObservationStatistics | None,
+        key: jax.Array,
+        rollout: RolloutConfig,
+    ) -> None:
+        self._rollout = rollout
+        self._policy = policy
+        self._config = config
+        self._devices = devices
+        self._statistics = statistics
+        self._optimizer = make_optimizer(config)
+        self._key = key
+        self._descend = devices.map_together(
+            self._descend_on_device, (None, 0, 0, None)
+        )
+        self._measure = devices.map_together(self._measure_on_device, (None, 0))
+
+    def init(self, mean: PyTree) -> CloningState:
+        """Returns the state before the first step."""
+        mean = jax.tree.map(jnp.asarray, mean)
+        return CloningState(mean, self._optimizer.init(mean), jnp.int32(0))
+
+    def place(self, state: CloningState) -> CloningState:
+        """Puts a state where later steps have it, so that none compiles anew."""
+        return self._devices.share(state)
+
+    def batches_per_call(self, recording: Recording) -> int:
+        """Returns how many batches one call of :meth:`descend` takes at most."""
+        observation = recording.episodes.observations[:1].nbytes
+        batch = self._config.batch_size * self._policy.window_length * observation
+        return max(1, min(BATCHES_PER_CALL, BYTES_PER_CALL // max(batch, 1)))
+
+    def descend(
+        self, state: CloningState, recording: Recording, starts: Sequence[np.ndarray]
+    ) -> tuple[CloningState, jax.Array]:
+        """Takes a step of gradient descent for each batch; returns before it is done.
+
+        Args:
+            state: from :meth:`place`.
+            recording: what windows are cut out of.
+            starts: of each batch ``[B]``, where its windows begin; at most
+                :meth:`batches_per_call` of them.
+
+        Returns:
+            The next state, and ``[]``, the sum of the batches' losses.
+        """
+        # One program serves fewer batches as well: the rest is not computed.
+        idle = self.batches_per_call(recording) - len(starts)
+        windows = self._spread(recording, np.stack([*starts, *[starts[0]] * idle]))
+        positions = np.arange(windows.is_real[:, 0, :, 0].size, dtype=np.int32)
+        positions = self._devices.put(positions.reshape(self._devices.count, -1))
+        return self._descend(state, windows, positions, np.int32(len(starts)))
+
+    def loss(self, mean: PyTree, recording: Recording, starts: np.ndarray) -> float:
+        """Returns the mean loss over the steps of windows ``[n]``, without dropout."""
+        size = self._config.batch_size
+        padding = np.full(-len(starts) % size, NOWHERE)
+        batches = np.concatenate([starts, padding]).reshape(-1, 1, size)
+        sums = [
+            self._measure(mean, self._spread(recording, batch)) for batch in batches
+        ]
+        loss, count = np.asarray(sums, np.float64).sum(axis=0)
+        return float(loss / count)
+
+    def _spread(self, recording: Recording, starts: np.ndarray) -> Windows:
+        """Cuts batches ``[M, B]`` and gives each device its share: ``[D, M, b, T]``."""
+        num_devices = self._devices.count
+        padding = -starts.shape[1] % num_devices
+        starts = np.pad(starts, ((0, 0), (0, padding)), constant_values=NOWHERE)
+        shares = np.stack(np.split(starts, num_devices, axis=1))
+        length = self._policy.window_length
+        return self._devices.put(windows_at(recording, shares, length))
+
+    def _descend_on_device(
+        self,
+        total: Callable[[PyTree], PyTree],
+        state: CloningState,
+        windows: Windows,
+        positions: jax.Array,
+        count: jax.Array,
+    ) -> tuple[CloningState, jax.Array]:
+        """Takes ``count`` steps on windows ``[M, b, T]``, each b of a batch.
+
+        Args:
+            total: sums over the devices.
+            state: the state.
+            windows: this device's.
+            positions: ``[b]``, which of a batch they are: a window's dropout does not
+                depend on its device.
+            count: at most M.
+        """
+
+        def step(i, carry):
+            state, losses = carry
+            batch = jax.tree.map(lambda part: part[i], windows)
+            key = jax.random.fold_in(self._key, state.step)
+            keys = jax.vmap(lambda position: jax.random.fold_in(key, position))(
+                positions
+            )
+            num_steps = total(jnp.sum(batch.is_real, dtype=jnp.float32))
+            loss, gradient = total(
+                jax.value_and_grad(
+                    lambda mean: self._sum_of_losses(mean, batch, keys) / num_steps
+                )(state.mean)
+            )
+            updates, optimizer_state = self._optimizer.update(
+                gradient, state.optimizer_state, state.mean
+            )
+            mean = optax.apply_updates(state.mean, updates)
+            return CloningState(mean, optimizer_state, state.step + 1), losses + loss
+
+        return jax.lax.fori_loop(0, count, step, (state, jnp.float32(0.0)))
+
+    def _measure_on_device(
+        self, total: Callable[[PyTree], PyTree], mean: PyTree, windows: Windows
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the sum of the losses of windows ``[1, b, T]``, and their steps."""
+        batch = jax.tree.map(lambda part: part[0], windows)
+        num_steps = jnp.sum(batch.is_real, dtype=jnp.float32)
+        return total((self._sum_of_losses(mean, batch, None), num_steps))
+
+    def _sum_of_losses(
+        self, mean: PyTree, windows: Windows, keys: jax.Array | None
+    ) -> jax.Array:
+        """Adds up the losses of the steps of windows ``[b, T]``; padding's are 0."""
+
+        def of_one(window: Windows, key: jax.Array | None) -> jax.Array:
+            losses = self._policy.imitation_loss(
+                {"params": mean},
+                window.returns_to_go,
+                self._seen(window.observations),
+                window.actions,
+                window.timesteps,
+                self._config.dropout,
+                key,
+            )
+            return jnp.sum(jnp.where(window.is_real, losses, 0.0))
+
+        return jax.vmap(of_one)(windows, keys).sum()
+
+    def _seen(self, observations: jax.Array) -> jax.Array:
+        """Returns observations ``[T, …]`` as policies see them."""
+        bound = self._rollout.observation_clip
+        clip = np.inf if bound is None else bound
+        if self._statistics is None:
+            return normalized(observations, 0.0, 1.0, clip)
+        shape = observations.shape
+        mean, std = (
+            jnp.broadcast_to(part.reshape(shape[1:]), shape)
+            for part in mean_and_std(
+                self._statistics, self._rollout.std_floor, observations.dtype
+            )
+        )
+        return normalized(observations, mean, std, clip)

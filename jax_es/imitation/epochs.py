@@ -1,0 +1,165 @@
+"""One record per epoch of behaviour cloning: on disk, and on the terminal.
+
+``cloning.jsonl`` in the run's folder has a JSON object a line; NaN is ``null``. The
+evaluation that counts is in ``metrics.jsonl`` as well, like any other run's.
+"""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_es.cli.progress import Layout
+from jax_es.rollout.engine import RolloutResult
+from jax_es.runs.metrics import MetricsError, return_statistics
+from jax_es.runs.outputs import whole_file
+
+CLONING_FILE = "cloning.jsonl"
+
+
+class TargetEvaluation(NamedTuple):
+    """Episodes of θ under one target return.
+
+    Attributes:
+        target_return: what was asked for; None of a policy that is not asked.
+        return_mean: over the episodes whose return is finite, as are the next three.
+        return_std: standard deviation.
+        return_min: the lowest.
+        return_max: the highest.
+        length_mean: mean length in environment steps.
+    """
+
+    target_return: float | None
+    return_mean: float
+    return_std: float
+    return_min: float
+    return_max: float
+    length_mean: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """What happened in one epoch.
+
+    Attributes:
+        epoch: its index, from 0.
+        step: steps of gradient descent since the run began.
+        training_loss: mean over the epoch's batches, dropout included.
+        holdout_loss: of the epoch's last θ on episodes that it never learns from,
+            without dropout; NaN if none are held out.
+        evaluations: of the epoch's last θ, under the configuration's own target return
+            first.
+        steps_per_second: steps of gradient descent, evaluation left out.
+        seconds_elapsed: since the run began.
+    """
+
+    epoch: int
+    step: int
+    training_loss: float
+    holdout_loss: float
+    evaluations: tuple[TargetEvaluation, ...]
+    steps_per_second: float
+    seconds_elapsed: float
+
+    @property
+    def generation(self) -> int:
+        """The epoch, by the name that ``Progress`` and ``metrics.jsonl`` count by."""
+        return self.epoch
+
+
+def target_evaluation(
+    target_return: float | None, result: RolloutResult
+) -> TargetEvaluation:
+    """Summarises an evaluation's episodes."""
+    returns = return_statistics(result.returns)
+    length = float(np.mean(result.lengths))
+    return TargetEvaluation(target_return, *returns[:4], length)
+
+
+def write_epoch(run: Path, record: EpochRecord) -> None:
+    """Appends a record to the run's file, in place of any of this epoch or later."""
+    _write(run, [r for r in read_epochs(run) if r.epoch < record.epoch] + [record])
+
+
+def read_epochs(run: Path) -> list[EpochRecord]:
+    """Reads a run's records; there may be none.
+
+    Raises:
+        MetricsError: a line is not a record.
+    """
+    path = run / CLONING_FILE
+    if not path.exists():
+        return []
+    try:
+        return [_from_json(line) for line in path.read_text().splitlines()]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise MetricsError(
+            f"{path} is not a cloning's record ({error}): restore it from a backup"
+        ) from error
+
+
+def _write(run: Path, records: list[EpochRecord]) -> None:
+    # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
+    lines = "".join(_to_json(record) + "\n" for record in records)
+    with whole_file(run / CLONING_FILE) as draft:
+        draft.write_text(lines)
+
+
+def _to_json(record: EpochRecord) -> str:
+    values = dataclasses.asdict(record)
+    values["evaluations"] = [
+        _finite_or_null(each._asdict()) for each in record.evaluations
+    ]
+    return json.dumps(_finite_or_null(values), allow_nan=False)
+
+
+def _finite_or_null(values: dict) -> dict:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
+def _from_json(line: str) -> EpochRecord:
+    values = json.loads(line)
+    evaluations = tuple(
+        TargetEvaluation(each.pop("target_return"), **_null_as_nan(each))
+        for each in values.pop("evaluations")
+    )
+    return EpochRecord(**_null_as_nan(values), evaluations=evaluations)
+
+
+def _null_as_nan(values: dict) -> dict:
+    return {k: math.nan if value is None else value for k, value in values.items()}
+
+
+def _fields(record: EpochRecord) -> list[str]:
+    own, *others = record.evaluations
+    return [
+        f"loss {record.training_loss:8.5f}",
+        f"held-out {record.holdout_loss:8.5f}",
+        f"evaluation {own.return_mean:9.1f}",
+        *(f"asked-{e.target_return:.6g} {e.return_mean:9.1f}" for e in others),
+        f"length {own.length_mean:7.1f}",
+        f"steps/s {record.steps_per_second:7.1f}",
+    ]
+
+
+def _details(record: EpochRecord | None) -> tuple[str, str]:
+    if record is None:
+        return "compiling and running the first epoch", ""
+    own, *others = record.evaluations
+    asked = "".join(
+        f"  asked for {e.target_return:.6g}: {e.return_mean:.1f}" for e in others
+    )
+    return (
+        f"loss {record.training_loss:.5f}  held-out {record.holdout_loss:.5f}"
+        f"  {record.steps_per_second:.1f} steps/s",
+        f"return: {own.return_mean:.1f}  length {own.length_mean:.0f}{asked}",
+    )
+
+
+EPOCHS = Layout("epoch", "step", _fields, _details)

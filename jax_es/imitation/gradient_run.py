@@ -1,0 +1,243 @@
+"""A run that gradients trained: on disk a run like any other.
+
+Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``method`` in
+``config.json``: evaluation records in ``metrics.jsonl`` and checkpoints from which
+``load_mean`` reads θ. So ``evaluate``, ``plot``, ``report``, ``load_policy``,
+``collect`` and ``train --init`` take them as they are.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.config import require
+from jax_es.es.openai_es import Population
+from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.observation_statistics import ObservationStatistics
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import (
+    GenerationRecord,
+    MetricsWriter,
+    check_whole,
+    evaluation_record,
+    num_whole_records,
+    records_so_far,
+)
+from jax_es.training.build import TrainConfig, asking_for
+from jax_es.training.generation import Parts, build, evaluation_tasks, score
+from jax_es.types import PyTree, needs_reference
+
+
+def build_for_evaluation(config: TrainConfig) -> Parts:
+    """Builds the parts that evaluate a configuration's mean policy.
+
+    Raises:
+        ConfigError: if they do not fit together, or the policy needs what only a
+            training by OpenAI-ES gathers.
+    """
+    parts = build(config, num_tasks=config.evaluation.num_episodes)
+    require(
+        not needs_reference(parts.policy),
+        "policy.normalization virtual-batch is trained by OpenAI-ES only; choose "
+        "--policy.normalization none.",
+    )
+    return parts
+
+
+class GradientRun:
+    """What a training by gradients writes, and how it is evaluated.
+
+    Use as a context manager, inside ``run.lock()``, after ``run.create(...)`` with a
+    :class:`~jax_es.runs.directory.Method` or, to continue, ``check_method``.
+
+    Attributes:
+        parts: what evaluates; built for the run's configuration.
+        num_evaluations: evaluations recorded so far, before a stop included.
+        best: the highest mean evaluation return so far.
+        seconds_before: wall-clock of the run before this process took it up.
+    """
+
+    def __init__(
+        self, run: RunDirectory, parts: Parts, num_evaluations: int = 0
+    ) -> None:
+        """Opens the run.
+
+        Args:
+            run: the run's folder.
+            parts: from :func:`build_for_evaluation`.
+            num_evaluations: those that the restored checkpoint knows of; later records
+                are dropped. 0 for a new run.
+
+        Raises:
+            MetricsError: if records of these are missing.
+        """
+        self.parts = parts
+        self.num_evaluations = num_evaluations
+        self.best, self.seconds_before = -math.inf, 0.0
+        check_whole(run.path, num_whole_records(run.path), num_evaluations)
+        kept = records_so_far(run.path)[:num_evaluations]
+        if kept:
+            self.best = kept[-1].best_evaluation_return
+            self.seconds_before = kept[-1].seconds_elapsed
+        self._checkpoints = Checkpoints(run.checkpoints)
+        self._checkpoints.remove_unfinished()
+        self._writer = MetricsWriter(run.path, num_evaluations - 1)
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> "GradientRun":
+        """Returns the run itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Closes files and environments."""
+        self._writer.close()
+        self.parts.close()
+
+    def evaluate(
+        self,
+        mean: PyTree,
+        statistics: ObservationStatistics | None = None,
+        target_return: float | None = None,
+        on_step: Callable[[Any], None] = lambda progress: None,
+    ) -> RolloutResult:
+        """Runs ``evaluation.num_episodes`` episodes of θ; their seeds move on.
+
+        Args:
+            mean: θ, as the policy's ``"params"``.
+            statistics: through which it sees observations, if any.
+            target_return: asked for instead of the configuration's.
+            on_step: as of ``Rollout.run``.
+        """
+        config = self.parts.config
+        if target_return is not None:
+            mean = asking_for(config, mean, target_return)
+        tasks = evaluation_tasks(
+            config.seed,
+            self.num_evaluations,
+            config.evaluation.num_episodes,
+            self.parts.env.max_episode_steps,
+        )
+        population = Population(
+            mean=jax.tree.map(jnp.asarray, mean),
+            key=jax.random.key(0, impl="threefry2x32"),
+            sigma=jnp.float32(0.0),
+            num_pairs=1,
+        )
+        return self.parts.rollout.run(population, tasks, statistics, (), on_step)
+
+    def record(
+        self,
+        result: RolloutResult,
+        mean: PyTree,
+        statistics: ObservationStatistics | None,
+        total_env_steps: int,
+        step: int,
+    ) -> GenerationRecord:
+        """Writes an evaluation down, and keeps θ if it is the best so far.
+
+        Args:
+            result: from :meth:`evaluate`.
+            mean: θ.
+            statistics: through which it saw observations, if any.
+            total_env_steps: environment steps of training so far.
+            step: number of the best checkpoint, as :meth:`save`.
+        """
+        returns = score(result.returns)
+        if returns > self.best:
+            self._writer.check_place()
+            self.best = returns
+            self._checkpoints.save_best(step, self._state(mean, statistics, step, {}))
+        record = evaluation_record(
+            self.num_evaluations,
+            total_env_steps,
+            result.returns,
+            result.lengths,
+            self.best,
+            self.seconds(),
+        )
+        self._writer.write(record)
+        self.num_evaluations += 1
+        return record
+
+    def save(
+        self,
+        mean: PyTree,
+        statistics: ObservationStatistics | None,
+        step: int,
+        **more: PyTree,
+    ) -> None:
+        """Saves a checkpoint, after the records that belong to it.
+
+        Args:
+            mean: θ.
+            statistics: as in :meth:`record`.
+            step: of the training, larger than that of earlier checkpoints.
+            **more: what else a resume needs.
+        """
+        self._writer.check_place()
+        self._checkpoints.save(step, self._state(mean, statistics, step, more))
+
+    def seconds(self) -> float:
+        """Returns the wall-clock since the run began, pauses left out."""
+        return self.seconds_before + time.perf_counter() - self._started
+
+    def _state(
+        self,
+        mean: PyTree,
+        statistics: ObservationStatistics | None,
+        step: int,
+        more: dict[str, PyTree],
+    ) -> dict[str, PyTree]:
+        """Lays a checkpoint out."""
+        done = self.num_evaluations, self.best
+        return _checkpoint(mean, statistics, step, more, *done)
+
+
+def restore_latest(
+    run: RunDirectory,
+    mean: PyTree,
+    statistics: ObservationStatistics | None,
+    **more: PyTree,
+) -> dict[str, PyTree] | None:
+    """Restores what :meth:`GradientRun.save` saved last; None if there is nothing.
+
+    Args:
+        run: the run's folder.
+        mean: θ, of whose structure, shapes and kinds of arrays the restored one is.
+        statistics: likewise.
+        **more: likewise, under the names they were saved with.
+
+    Raises:
+        CheckpointError: if no checkpoint can be read, or it does not fit.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    if not checkpoints.steps():
+        return None
+    template = _checkpoint(mean, statistics, 0, more, 0, 0.0)
+    return checkpoints.restore_latest(template).state
+
+
+def _checkpoint(
+    mean: PyTree,
+    statistics: ObservationStatistics | None,
+    step: int,
+    more: dict[str, PyTree],
+    num_evaluations: int,
+    best: float,
+) -> dict[str, PyTree]:
+    """Lays θ out as a training state of OpenAI-ES does (``checkpoint.py``)."""
+    state: dict[str, PyTree] = {
+        "es": {"mean": mean, "generation": np.int32(step)},
+        "num_evaluations": num_evaluations,
+        "best_evaluation_return": best,
+        **more,
+    }
+    if statistics is not None:
+        state["observation_statistics"] = statistics._asdict()
+    return state

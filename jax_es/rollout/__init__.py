@@ -1,0 +1,1 @@
+"""Tasks → episode results: continuous batching over slots and devices."""

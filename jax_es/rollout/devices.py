@@ -1,0 +1,259 @@
+"""The population over the local devices: the only file that knows ``jax.pmap``.
+
+On a CPU machine "devices" are XLA host devices, one per core: XLA runs a program of
+small matrix products on one core, so two devices side by side use two.
+
+Arrays that differ by device have a leading axis ``D`` and live one slice a device;
+what all devices share (θ, statistics) is passed unmapped.
+"""
+
+import contextlib
+import functools
+import gc
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from envs.cores import available_cores
+from jax_es.config import ConfigError
+from jax_es.es.noise import Noise
+from jax_es.rollout.memory import memory_limit
+from jax_es.types import PyTree
+
+PAIRS_PER_CALL = 256
+"""Pairs whose ε one device sums in one call of :func:`spread_weighted_sum`.
+
+It bounds how long one call runs (a stop signal waits for it), and lets populations of
+any size share one compiled program.
+"""
+
+
+def configure_cpu_devices(num_devices: int | None = None) -> None:
+    """Makes JAX show one CPU device per core. Call it before the first use of JAX.
+
+    Args:
+        num_devices: how many; :func:`available_cores` if not given. Where JAX has
+            started already its devices are left as they are.
+    """
+    # JAX refuses once it has started: the caller then lives with what there is.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", num_devices or available_cores())
+
+
+def use_compilation_cache(directory: Path | None = None) -> None:
+    """Keeps compiled programs on disk, so that only a first start compiles them.
+
+    Args:
+        directory: where; ``jax-es`` in the user's cache folder if not given. Does
+            nothing if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``).
+    """
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the standard says to ignore it, as when it is empty
+        cache = Path.home() / ".cache"
+    jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+class CompilationClock:
+    """Seconds, except those in which JAX compiled: what is left takes no more of them.
+
+    One serves the whole process; see :func:`compilation_clock`.
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        """Returns seconds from any origin."""
+        return time.monotonic() - self._seconds
+
+    def listen(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """Takes a compilation's seconds out, once it has ended."""
+        if not event.startswith("/jax/core/compile/"):
+            return
+        start = time.monotonic() - duration_secs
+        # Programs within a program are compiled in the course of it, and end first.
+        while self._spans and self._spans[-1][0] >= start:
+            self._seconds -= self._spans.pop()[1]
+        self._spans.append((start, duration_secs))
+        self._seconds += duration_secs
+
+
+@functools.cache
+def compilation_clock() -> CompilationClock:
+    """Returns the process's clock for estimates of the time left."""
+    clock = CompilationClock()
+    jax.monitoring.register_event_duration_secs_listener(clock.listen)
+    return clock
+
+
+def release_programs() -> None:
+    """Frees compiled programs, which JAX keeps for as long as the process lives.
+
+    Between two runs of one process: each run compiles programs of its own (or reads
+    them from the disk), and a run's are tens of MiB.
+    """
+    gc.collect()
+    jax.clear_caches()
+
+
+class Devices:
+    """The local devices that the population is spread over.
+
+    Args:
+        devices: which; all local ones by default.
+    """
+
+    def __init__(self, devices: Sequence[Any] | None = None) -> None:
+        self.devices = list(jax.local_devices() if devices is None else devices)
+        if not self.devices:
+            raise ConfigError("devices is empty; give at least one JAX device.")
+        mesh = Mesh(np.array(self.devices), ("device",))
+        self._mapped = NamedSharding(mesh, PartitionSpec("device"))
+        self._shared = NamedSharding(mesh, PartitionSpec())
+
+    @property
+    def count(self) -> int:
+        """D, the number of devices."""
+        return len(self.devices)
+
+    @property
+    def platform(self) -> str:
+        """What kind of devices they are, ``"cpu"`` or ``"gpu"``."""
+        return self.devices[0].platform
+
+    @property
+    def memory(self) -> int:
+        """Bytes that arrays on all devices may take together."""
+        # A CPU device has no memory of its own, and says nothing about it.
+        stats = [device.memory_stats() or {} for device in self.devices]
+        return sum(each.get("bytes_limit", 0) for each in stats) or memory_limit()
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        in_axes: tuple[int | None, ...],
+        donate_argnums: tuple[int, ...] = (),
+    ) -> Callable[..., Any]:
+        """Maps ``function`` over the leading device axis of its ``in_axes=0`` inputs.
+
+        Args:
+            function: of one device's slices.
+            in_axes: 0 for arguments ``[D, …]``, ``None`` for shared ones.
+            donate_argnums: arguments whose buffers the outputs may take over.
+        """
+        return jax.pmap(
+            function,
+            in_axes=in_axes,
+            devices=self.devices,
+            donate_argnums=donate_argnums,
+        )
+
+    def map_sum(
+        self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
+    ) -> Callable[..., PyTree]:
+        """Like :meth:`map`, but returns the sum of the devices' results, shared."""
+        return jax.pmap(
+            lambda *args: jax.lax.psum(function(*args), "device"),
+            axis_name="device",
+            in_axes=in_axes,
+            out_axes=None,
+            devices=self.devices,
+        )
+
+    def map_together(
+        self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
+    ) -> Callable[..., PyTree]:
+        """Maps a function whose result is the same on all devices, and shared.
+
+        Args:
+            function: takes, before the arguments, ``total``, which sums a pytree over
+                the devices; what it returns must depend on arguments ``[D, …]`` through
+                such sums alone.
+            in_axes: as of :meth:`map`.
+        """
+
+        def total(tree: PyTree) -> PyTree:
+            return jax.lax.psum(tree, "device")
+
+        return jax.pmap(
+            lambda *args: function(total, *args),
+            axis_name="device",
+            in_axes=in_axes,
+            out_axes=None,
+            devices=self.devices,
+        )
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Places arrays ``[D, …]``, one slice a device."""
+        for leaf in jax.tree.leaves(tree):
+            # pmap would run a shorter axis on fewer devices without a word.
+            if leaf.shape[:1] != (self.count,):
+                raise ValueError(
+                    f"an array {leaf.shape} cannot be spread over {self.count} "
+                    "devices; its first axis must be the number of devices."
+                )
+        return jax.device_put(tree, self._mapped)
+
+    def share(self, tree: PyTree) -> PyTree:
+        """Places a copy of the arrays on every device."""
+        return jax.device_put(tree, self._shared)
+
+
+def spread_weighted_sum(
+    noise: Noise,
+    devices: Devices,
+    on_call: Callable[[], None] = lambda: None,
+    block: int | None = None,
+) -> Callable[[jax.Array, jax.Array, PyTree], PyTree]:
+    """Returns ``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ`` on all devices.
+
+    Each device regenerates its share of the ε's and sums them; only the D partial
+    sums, each the size of θ, meet. Memory does not depend on N.
+
+    Args:
+        noise: the noise family.
+        devices: where to compute.
+        on_call: called before each chunk, for instance to notice a stop signal.
+        block: N is always a multiple of it: one program then serves every N.
+    """
+    partial_sum = devices.map_sum(noise.weighted_sum, in_axes=(None, 0, 0, None))
+    add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
+
+    def weighted_sum(key: jax.Array, weights: jax.Array, mean: PyTree) -> PyTree:
+        num_pairs = weights.shape[0]
+        # Small populations get a small program of their own.
+        width = min(PAIRS_PER_CALL, -(-(block or num_pairs) // devices.count))
+        chunk_size = width * devices.count
+        padded = -(-num_pairs // chunk_size) * chunk_size
+        # The padding's ε count with weight 0.
+        all_weights = np.zeros(padded, np.float32)
+        all_weights[:num_pairs] = weights
+        mean = devices.share(mean)
+        total = None
+        for start in range(0, padded, chunk_size):
+            on_call()
+            pairs = np.arange(start, start + chunk_size, dtype=np.int32)
+            shape = (devices.count, width)
+            chunk = devices.put(
+                (
+                    pairs.reshape(shape),
+                    all_weights[start : start + chunk_size].reshape(shape),
+                )
+            )
+            part = partial_sum(key, *chunk, mean)
+            # Wait here, so that chunks do not queue up behind a stop signal.
+            total = jax.block_until_ready(part if total is None else add(total, part))
+        return total
+
+    return weighted_sum

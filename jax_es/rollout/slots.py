@@ -1,0 +1,344 @@
+"""The device side of a rollout: slots, and the programs that act on them.
+
+A slot holds one member's weights and one policy carry. Three programs, each written
+for the slots of one device and mapped over the devices: ``refill`` writes members
+into slots, ``act`` advances every slot's policy by one step, ``pack`` keeps a part of
+the slots. Each exists in a few widths (slots a device), all compiled at the start.
+
+Programs write into the buffers they are given. What they hold of a slot is therefore
+flat, each array of a member or a carry as one axis: where an array has an axis of size
+1 (a single attention head, factors of rank 1), XLA (as of JAX 0.10) is unsure of the
+order of its axes once the device axis is added, and copies it on the way in and out.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jax_es.es.noise import Noise, member_key
+from jax_es.es.openai_es import Population
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.memory import num_bytes
+from jax_es.rollout.observation_statistics import normalized
+from jax_es.rollout.tasks import IDLE
+from jax_es.types import Policy, PyTree, Variables, needs_reference
+
+
+class Shared(NamedTuple):
+    """What all slots read.
+
+    Attributes:
+        population: whose members the slots hold.
+        mean: ``[O]`` float32, subtracted from observations.
+        std: ``[O]`` float32, which then divides them.
+        reference: ``[R, …]`` observations for a ``ReferencePolicy``; ``()`` for others.
+        clip: ``[]`` float32, bound of normalised observations.
+    """
+
+    population: Population
+    mean: ArrayLike
+    std: ArrayLike
+    reference: PyTree
+    clip: ArrayLike = np.float32(np.inf)
+
+    def seen(self, observation: jax.Array) -> jax.Array:
+        """Returns observations as policies see them."""
+        return normalized(observation, self.mean, self.std, self.clip)
+
+
+class Slots(NamedTuple):
+    """The device side of the slots; a leading axis ``D`` outside the programs.
+
+    Attributes:
+        variables: ``[S/D, n]``, each slot's own part of the policy's variables, flat.
+        seed: ``[S/D]`` int32, the seed of each slot's task.
+        epsilon: the ε drawn last, so that a pair draws it once for both signs.
+        pair: ``[]`` int32, whose ε that is; :data:`IDLE` before the first.
+    """
+
+    variables: Variables
+    seed: jax.Array
+    epsilon: PyTree
+    pair: jax.Array
+
+
+class Refill(NamedTuple):
+    """Tasks to write into slots; a leading axis ``D`` outside the programs.
+
+    Attributes:
+        count: ``[]`` int32, how many of the entries below hold.
+        position: ``[S/D]`` int32, the slot's position on its device.
+        pair: ``[S/D]`` int32, as in :class:`Tasks`.
+        sign: ``[S/D]`` float32, as in :class:`Tasks`.
+        seed: ``[S/D]`` int32, as in :class:`Tasks`.
+    """
+
+    count: np.ndarray
+    position: np.ndarray
+    pair: np.ndarray
+    sign: np.ndarray
+    seed: np.ndarray
+
+    @classmethod
+    def empty(cls, num_devices: int, width: int) -> "Refill":
+        """Returns a refill of nothing."""
+        shape = num_devices, width
+        return cls(
+            np.zeros(num_devices, np.int32),
+            *(np.zeros(shape, dtype) for dtype in ("i4", "i4", "f4", "i4")),
+        )
+
+
+class SlotPrograms:
+    """The programs for one policy, one noise family and a number of slots.
+
+    Args:
+        policy: written for one member and one environment.
+        noise: the noise family of the population.
+        devices: where to compute.
+        width: slots on each device when all are in use.
+        observation: shape and dtype of one environment's.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        noise: Noise,
+        devices: Devices,
+        width: int,
+        observation: jax.ShapeDtypeStruct,
+    ) -> None:
+        self._policy = policy
+        self._noise = noise
+        self._devices = devices
+        self._observation_shape = observation.shape
+        # Frames stay bytes up to the devices; everything else is float32 there.
+        is_image = observation.dtype == np.uint8
+        self._observation_dtype = np.uint8 if is_image else np.float32
+        self.widths = sorted({-(-width // by) for by in (1, 2, 4, 8)}, reverse=True)
+        self._act = devices.map(
+            self._act_on_device,
+            in_axes=(None, 0, 0, 0, 0, 0),
+            donate_argnums=(2,),
+        )
+        self._refill = devices.map(
+            self._refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
+        )
+        self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
+        self._empty = {
+            width: devices.map(
+                functools.partial(self._empty_on_device, width), in_axes=(None, 0)
+            )
+            for width in self.widths
+        }
+
+    def slot_bytes(self, shared: PyTree) -> int:
+        """Returns what a slot and its carry take; ``shared`` may be of shapes."""
+        one_slot = functools.partial(self._empty_on_device, 1)
+        return num_bytes(jax.eval_shape(one_slot, shared, jnp.zeros(())))
+
+    def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
+        """Allocates ``width`` slots and their flat carries on every device."""
+        unused = self._devices.put(np.zeros(self._devices.count))
+        return self._empty[width](shared, unused)
+
+    def refill(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
+        """Writes members into slots (full width); takes over the buffers of ``slots``.
+
+        Args:
+            shared: what all slots read.
+            slots: ``[D, S/D, …]``.
+            refill: ``[D, …]``, on the host.
+        """
+        return self._refill(shared, slots, self._devices.put(refill))
+
+    def act(
+        self,
+        shared: Shared,
+        slots: Slots,
+        carry: PyTree,
+        observation: np.ndarray,
+        reward: np.ndarray,
+        timestep: np.ndarray,
+    ) -> tuple[PyTree, jax.Array]:
+        """Advances every slot's policy by one step; takes over the carry's buffers.
+
+        Args:
+            shared: what all slots read.
+            slots: ``[D, width, …]``.
+            carry: ``[D, width, …]``.
+            observation: ``[D, width, O]`` or ``[D, width, C, H, W]``, as the
+                environment gives it.
+            reward: ``[D, width]`` float32, of the previous step.
+            timestep: ``[D, width]`` int32, 0 at an episode's first step.
+
+        Returns:
+            The next carry, and actions ``[D, width, …]``.
+        """
+        observation = observation.astype(self._observation_dtype, copy=False)
+        inputs = self._devices.put((observation, reward, timestep))
+        return self._act(shared, slots, carry, *inputs)
+
+    def pack(
+        self, slots: Slots, carry: PyTree, positions: np.ndarray
+    ) -> tuple[Slots, PyTree]:
+        """Keeps the slots at ``positions`` ``[D, width]`` only."""
+        positions = positions.astype(np.int32)
+        return self._pack(slots, carry, self._devices.put(positions))
+
+    def compile(self, shared: Shared) -> None:
+        """Compiles every program in every width, so that nothing has to later."""
+        num_devices, full = self._devices.count, self.widths[0]
+        for width in self.widths:
+            lead = (num_devices, width)
+            slots, carry = self.empty(shared, width)
+            carry, _ = self.act(
+                shared,
+                slots,
+                carry,
+                np.zeros((*lead, *self._observation_shape), self._observation_dtype),
+                np.zeros(lead, np.float32),
+                np.zeros(lead, np.int32),
+            )
+            for narrower in self.widths:
+                if narrower < width:
+                    self.pack(slots, carry, np.zeros((num_devices, narrower)))
+            if width == full:
+                self.refill(shared, slots, Refill.empty(num_devices, full))
+
+    def _act_on_device(
+        self,
+        shared: Shared,
+        slots: Slots,
+        carry: PyTree,
+        observation: jax.Array,
+        reward: jax.Array,
+        timestep: jax.Array,
+    ) -> tuple[PyTree, jax.Array]:
+        """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
+        of_all = self._noise.shared(shared.population.mean)
+        member_shapes = jax.eval_shape(self._zero_member, shared)[0]
+        carry_shapes = jax.eval_shape(self._policy.initial_carry)
+
+        def act(member, seed, carry, observation, reward, timestep):
+            carry, action = self._policy.apply(
+                {**of_all, **_shaped(member, member_shapes)},
+                _shaped(carry, carry_shapes),
+                shared.seen(observation),
+                reward,
+                timestep == 0,
+                jax.random.fold_in(_key(seed), timestep),
+            )
+            return _flat(carry), action
+
+        return jax.vmap(act)(
+            slots.variables, slots.seed, carry, observation, reward, timestep
+        )
+
+    def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
+        """Writes the members of ``refill`` into their slots, one after the other."""
+        population = shared.population
+        reference = self._seen_reference(shared)
+
+        def write(i: jax.Array, slots: Slots) -> Slots:
+            pair, sign = refill.pair[i], refill.sign[i]
+            # The mean policy (sign 0) needs no ε: whatever is at hand times 0.
+            epsilon = jax.lax.cond(
+                (pair == slots.pair) | (sign == 0),
+                lambda: slots.epsilon,
+                lambda: self._noise.sample(
+                    member_key(population.key, pair), population.mean
+                ),
+            )
+            member = self._member(
+                population.mean, epsilon, sign * population.sigma, reference
+            )
+            position = refill.position[i]
+            return Slots(
+                variables=jax.tree.map(
+                    lambda buffer, value: buffer.at[position].set(value),
+                    slots.variables,
+                    _flat(member),
+                ),
+                seed=slots.seed.at[position].set(refill.seed[i]),
+                epsilon=epsilon,
+                pair=jnp.where(sign == 0, slots.pair, pair),
+            )
+
+        # A loop of variable length: nothing recompiles, and no padding is computed.
+        return jax.lax.fori_loop(0, refill.count, write, slots)
+
+    def _empty_on_device(
+        self, width: int, shared: Shared, _: jax.Array
+    ) -> tuple[Slots, PyTree]:
+        """Allocates ``width`` slots and their policy carries."""
+
+        def repeat(leaf) -> jax.Array:
+            return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
+
+        member, epsilon = self._zero_member(shared)
+        slots = Slots(
+            variables=jax.tree.map(repeat, _flat(member)),
+            seed=jnp.zeros(width, jnp.int32),
+            epsilon=epsilon,
+            pair=jnp.int32(IDLE),
+        )
+        return slots, jax.tree.map(repeat, _flat(self._policy.initial_carry()))
+
+    def _zero_member(self, shared: Shared) -> tuple[Variables, PyTree]:
+        """Returns the member whose ε is 0, and that ε."""
+        population = shared.population
+        epsilon = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(self._noise.sample, population.key, population.mean),
+        )
+        reference = self._seen_reference(shared)
+        member = self._member(population.mean, epsilon, population.sigma, reference)
+        return member, epsilon
+
+    def _seen_reference(self, shared: Shared) -> PyTree:
+        """Returns the reference batch as policies see it, for those that need one."""
+        if needs_reference(self._policy):
+            return jax.vmap(shared.seen)(shared.reference)
+        return ()
+
+    def _member(
+        self, mean: PyTree, epsilon: PyTree, scale: jax.Array, reference: PyTree
+    ) -> Variables:
+        """Returns a member's own part of the policy's variables."""
+        member = self._noise.member(mean, epsilon, scale)
+        if needs_reference(self._policy):
+            variables = {**self._noise.shared(mean), **member}
+            return {**member, **self._policy.prepare(variables, reference)}
+        return member
+
+
+def _flat(tree: PyTree) -> PyTree:
+    """Gives every array but scalars one axis."""
+    return jax.tree.map(lambda leaf: jnp.reshape(leaf, (-1,) * (leaf.ndim > 0)), tree)
+
+
+def _shaped(flat: PyTree, like: PyTree) -> PyTree:
+    """Gives what :func:`_flat` returned the shapes of ``like`` back."""
+    return jax.tree.map(lambda leaf, shaped: leaf.reshape(shaped.shape), flat, like)
+
+
+def _key(seed: jax.Array) -> jax.Array:
+    """Returns a task's key; the implementation is pinned, so that runs repeat."""
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def _pack_on_device(
+    slots: Slots, carry: PyTree, positions: jax.Array
+) -> tuple[Slots, PyTree]:
+    """Keeps the slots at ``positions`` only."""
+
+    def keep(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[positions], tree)
+
+    kept = slots._replace(variables=keep(slots.variables), seed=keep(slots.seed))
+    return kept, keep(carry)

@@ -1,0 +1,116 @@
+"""From a run back to the command line that makes it anew."""
+
+import dataclasses
+import shlex
+from collections.abc import Collection
+from typing import NamedTuple
+
+from jax_es.runs.method import CLONING, OPENAI_ES, TEACHER, Method
+from jax_es.presets import (
+    PRESETS,
+    PRETRAINED_PRESETS,
+    for_cloning,
+    for_teaching,
+    preset,
+)
+from jax_es.train_config import TrainConfig, differences, policy_kind
+
+
+class Origin(NamedTuple):
+    """The preset that a configuration is told by.
+
+    Attributes:
+        preset: the one that it was made from; the nearest one if that is not known.
+        kind: the policy, if the program has to be told it.
+        changes: field → (the preset's value, the configuration's).
+    """
+
+    preset: str
+    kind: str | None
+    changes: dict[str, tuple[object, object]]
+
+
+def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Origin:
+    """Finds a configuration's preset and what was changed of it, where it matters.
+
+    Args:
+        config: of a run.
+        recorded: the preset that the run recorded; ``python`` and the like are none.
+        method: how the run was trained.
+    """
+    # Without a run to begin with, those that need one make no command.
+    known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
+    names = [recorded] if recorded in known else known
+    origins = (_from(config, name, method) for name in names)
+    return min(origins, key=lambda o: len(o.changes))
+
+
+def _from(config: TrainConfig, name: str, method: Method) -> Origin:
+    kind: str | None = policy_kind(config.policy)
+    base = preset(name, kind)
+    # Compared with what the program itself makes of the preset.
+    if method.program == TEACHER:
+        base = for_teaching(base)
+    elif method.name == CLONING:
+        base = for_cloning(base)
+    base = _on_its_machine(base, config)
+    # A teacher's is an mlp if nothing is said, whatever the preset's own.
+    if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
+        kind = None
+    changes = differences(base, config)
+    return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})
+
+
+def _on_its_machine(base: TrainConfig, config: TrainConfig) -> TrainConfig:
+    """Gives a preset as many slots as it has on a run's devices."""
+    run = config.rollout
+    if run.num_slots is None or run.num_devices is None:
+        return base
+    slots = base.rollout.slots_on(run.num_devices)
+    rollout = dataclasses.replace(
+        base.rollout, num_slots=slots, slots_per_core=run.slots_per_core
+    )
+    return dataclasses.replace(base, rollout=rollout)
+
+
+def command(
+    config: TrainConfig,
+    recorded: str,
+    num_seeds: int = 1,
+    leave_out: Collection[str] = (),
+    method: Method = OPENAI_ES,
+) -> str:
+    """Returns the command that trains a configuration anew.
+
+    Args:
+        config: of the run, or of the first of several seeds.
+        recorded: the preset that the run recorded.
+        num_seeds: how many, counting up from the configuration's; one by gradients.
+        leave_out: fields to say nothing of, as ``seed`` or ``rollout.num_devices``.
+        method: how the run was trained.
+    """
+    start = origin(config, recorded, method)
+    words = ["python", "-m", method.program, start.preset]
+    if start.kind is not None:
+        words += ["--policy", start.kind]
+    if method.program == TEACHER:
+        words += ["--algo", method.name]
+        # A teacher is only evaluated by rollouts, and has no options for them.
+        leave_out = [*leave_out, *(f for f in start.changes if f.startswith("rollout"))]
+    changed = {field: value for field, (_, value) in start.changes.items()}
+    for field, value in {**changed, **method.settings}.items():
+        if field not in leave_out:
+            words += option(field, value)
+    if num_seeds > 1:
+        words += ["--seeds", str(num_seeds)]
+    return shlex.join(words)
+
+
+def option(field: str, value: object) -> list[str]:
+    """Returns a field's value as the command line takes it."""
+    *parents, name = field.replace("_", "-").split(".")
+    if isinstance(value, bool):
+        name = name if value else f"no-{name}"
+        return ["--" + ".".join([*parents, name])]
+    values = value if isinstance(value, tuple | list) else (value,)
+    return ["--" + ".".join([*parents, name]), *map(str, values)]

@@ -1,0 +1,46 @@
+"""Which modules a run may bring along: none, unless the user says so.
+
+The environment ``module:id`` is made by importing ``module``, and a module may run any
+code. Named on this command line, or in a configuration that a Python program passes, it
+is the user's own word. Read from a run's folder it is not, whether to evaluate the run,
+to begin with it or to resume it, and wherever it was made: a folder cannot prove that.
+"""
+
+import sys
+from pathlib import Path
+
+from jax_es.config import require
+from jax_es.runs.directory import RunDirectory, seed_runs
+
+_trusted: set[str] = set()
+"""Modules that were trusted once: as good as imported, as long as the process lives."""
+
+
+def check_import(env_id: str, path: Path, trust: bool = False) -> None:
+    """Checks that an environment's module may be imported.
+
+    Args:
+        env_id: the environment; most are no module's.
+        path: the run that names it, for the message.
+        trust: whether the user has said so.
+
+    Raises:
+        ConfigError: naming the module, unless it is imported already or trusted.
+    """
+    module, colon, _ = env_id.partition(":")
+    if trust:
+        _trusted.add(module)
+    require(
+        not colon or module in _trusted or module in sys.modules,
+        f"{path} has the environment {env_id}, for which the module {module} would be "
+        "imported, and a module may run any code; if you trust it add --trust (from "
+        f"Python: trust=True, or import {module} first).",
+    )
+
+
+def trust_source(init: str) -> None:
+    """Trusts the modules of the run that ``--init`` names, or of its seeds."""
+    path = Path(init)
+    for run in (RunDirectory(path), *seed_runs(path)):
+        if run.exists():
+            check_import(run.config().env.id, run.path, trust=True)

@@ -1,0 +1,337 @@
+"""From a configuration to running parts: the composition root.
+
+The only file that imports ``models`` and ``envs`` (settings of the networks stand in
+``train_config.py`` and ``presets.py`` as well). Programs (``train.py``,
+``evaluate.py``) and ``load_policy`` build what they need here.
+"""
+
+import dataclasses
+import typing
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+
+import models
+from envs.atari_env import (
+    env_id_of,
+    is_atari,
+    make_single_atari_env,
+    single_atari_spec,
+)
+from envs.cores import available_cores
+from envs.faults import CheckedEnv, being_made
+from envs.history import HistoryObservation
+from envs.make import make as make_vector_env
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    RolloutConfig,
+    require,
+)
+from jax_es.es.noise import FullNoise, LowRankNoise, Noise
+from jax_es.rollout.devices import Devices
+from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.types import Policy, PyTree, VectorEnv
+
+
+def make_env(
+    config: EnvConfig,
+    num_envs: int,
+    num_threads: int | None,
+    vectorization_mode: str | None = None,
+) -> VectorEnv:
+    """Builds the vector environment.
+
+    Args:
+        config: which environment.
+        num_envs: how many copies.
+        num_threads: threads that step them; one per available core if not given.
+        vectorization_mode: of environments without threads.
+
+    Raises:
+        ValueError: if the environment does not exist or does not take the options.
+    """
+    options = {f"env.{name}": value for name, value in config.options.items()}
+    if vectorization_mode is not None:
+        options["rollout.vectorization_mode"] = vectorization_mode
+    arguments = {name.split(".")[1]: value for name, value in options.items()}
+    try:
+        return make_vector_env(
+            config.id,
+            num_envs,
+            num_threads=num_threads or available_cores(),
+            **arguments,
+        )
+    except TypeError as error:
+        unknown = [n for n in options if f"'{n.split('.')[1]}'" in str(error)]
+        if not unknown:
+            raise
+        raise ConfigError(
+            f"{unknown[0]}: {config.id} has no such option; leave it out or "
+            "choose another env.id."
+        ) from error
+
+
+def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
+    """Builds one environment of Gymnasium's own that is the same task.
+
+    Args:
+        config: which environment.
+        render_mode: as Gymnasium's.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+        EnvironmentFailure: if it raises; later in its methods, too.
+    """
+    if is_atari(config.id):
+        try:
+            return make_single_atari_env(config.id, render_mode, **config.options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    with being_made(config.id, config.options):
+        env = gymnasium.make(config.id, render_mode=render_mode, **config.options)
+    return CheckedEnv(env, config.id)
+
+
+def env_spec(config: EnvConfig) -> Any:
+    """Returns Gymnasium's description of the task, from which ``make`` makes it.
+
+    Raises:
+        ValueError: if what a game needs is not installed.
+    """
+    if is_atari(config.id):
+        return single_atari_spec(config.id, **config.options)
+    env = make_single_env(config)
+    env.close()
+    return env.spec
+
+
+def make_learning_env(config: TrainConfig) -> gymnasium.Env:
+    """Builds one environment for a learner that knows of no carry.
+
+    It observes float32 vectors: to a Decision Transformer, its last steps.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+    """
+    env = make_single_env(config.env)
+    policy = config.policy
+    if not isinstance(policy, models.DecisionTransformerConfig):
+        shape = env.observation_space.shape
+        return gymnasium.wrappers.TransformObservation(
+            env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
+        )
+    return HistoryObservation(
+        env,
+        policy.context_length,
+        policy.target_return,
+        policy.reward_scale,
+        policy.max_timestep,
+    )
+
+
+def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
+    """Builds a Decision Transformer that acts on what such an environment observes.
+
+    Args:
+        config: whose policy it is.
+        env: from :func:`make_learning_env`, for the same configuration.
+
+    Raises:
+        ValueError: if the policy keeps a cache.
+    """
+    observed = typing.cast(HistoryObservation, env).env.observation_space
+    policy = make_policy(config.policy, observed, env.action_space)
+    return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
+
+
+def check_vector_control(
+    learner: str,
+    env_id: str,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+) -> None:
+    """Checks that a task observes vectors and acts in vectors of bounded real numbers.
+
+    Args:
+        learner: what needs it, for the message.
+        env_id: the environment.
+        observation_space: its own.
+        action_space: its own.
+
+    Raises:
+        ConfigError: if not.
+    """
+    require(
+        len(observation_space.shape or ()) == 1,
+        f"{learner} learns from observation vectors, and {env_id} observes "
+        f"{observation_space}; choose another --env.id.",
+    )
+    require(
+        isinstance(action_space, gymnasium.spaces.Box)
+        and len(action_space.shape) == 1
+        and bool(np.isfinite([action_space.low, action_space.high]).all()),
+        f"{learner} acts in vectors of bounded real numbers, and {env_id} acts in "
+        f"{action_space}; choose another --env.id.",
+    )
+
+
+def with_game(config: TrainConfig) -> TrainConfig:
+    """Returns the configuration with a game's name replaced by the game's id.
+
+    Raises:
+        ValueError: nobody knows the game.
+    """
+    if config.env.game is None:
+        return config
+    env = dataclasses.replace(config.env, id=env_id_of(config.env.game), game=None)
+    return dataclasses.replace(config, env=env)
+
+
+def make_policy(
+    config: models.AnyPolicyConfig,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+) -> Policy:
+    """Builds the policy for one environment's spaces.
+
+    Raises:
+        ConfigError: if the policy cannot take the spaces.
+    """
+    takes_images = isinstance(config, models.IMAGE_POLICIES)
+    takes = "images" if takes_images else "observation vectors"
+    if not (
+        isinstance(observation_space, gymnasium.spaces.Box)
+        and len(observation_space.shape) == (3 if takes_images else 1)
+    ):
+        kinds = [
+            name
+            for name, kind in POLICY_KINDS.items()
+            if issubclass(kind, models.IMAGE_POLICIES) != takes_images
+        ]
+        raise ConfigError(
+            f"policy {policy_kind(config)} takes {takes}, got {observation_space}; "
+            f"choose --policy {' or '.join(kinds)}, another env.id, or change the "
+            "observation with a gymnasium wrapper registered under an id of its own."
+        )
+    return models.make_policy(
+        config, observation_space.shape, action_spec(action_space)
+    )
+
+
+def action_spec(space: gymnasium.Space) -> models.ActionSpec:
+    """Says what a policy must know of a Gymnasium action space.
+
+    Raises:
+        ConfigError: if no policy can act in it.
+    """
+    match space:
+        case gymnasium.spaces.Discrete():
+            return models.DiscreteActions(int(space.n), int(space.start))
+        case gymnasium.spaces.Box() if len(space.shape) == 1 and np.issubdtype(
+            space.dtype, np.floating
+        ):
+            return models.BoxActions(
+                tuple(space.low.tolist()), tuple(space.high.tolist())
+            )
+    raise ConfigError(
+        f"the action space {space} is neither a vector of real numbers nor Discrete; "
+        "choose another env.id."
+    )
+
+
+def asking_for(config: TrainConfig, mean: PyTree, target_return: float) -> PyTree:
+    """Returns weights that act, under ``config``, as if asked for another return.
+
+    Args:
+        config: the run whose θ it is.
+        mean: θ.
+        target_return: the episode return to ask for, in the environment's unit.
+
+    Raises:
+        ConfigError: if the policy is not asked for a return.
+    """
+    if not isinstance(config.policy, models.DecisionTransformerConfig):
+        raise ConfigError(
+            f"policy {policy_kind(config.policy)} has no target return; choose a "
+            "decision-transformer."
+        )
+    return models.asking_for(config.policy, mean, target_return)
+
+
+def check_cores(config: RolloutConfig) -> None:
+    """Refuses a new run more devices than there are cores; an old one keeps its own.
+
+    Raises:
+        ConfigError: if there are fewer cores than asked for.
+    """
+    require(
+        (config.num_devices or 1) <= available_cores(),
+        f"rollout.num_devices must be at most {available_cores()}, the cores here, "
+        f"got {config.num_devices}.",
+    )
+
+
+def make_devices(config: RolloutConfig) -> Devices:
+    """Chooses the local devices.
+
+    Raises:
+        ConfigError: if there are fewer than asked for.
+    """
+    local = jax.local_devices()
+    count = len(local) if config.num_devices is None else config.num_devices
+    require(
+        count <= len(local),
+        f"rollout.num_devices must be at most {len(local)}, the devices that JAX "
+        f"shows here, got {count}.",
+    )
+    return Devices(local[:count])
+
+
+def with_machine(config: TrainConfig) -> TrainConfig:
+    """Fills in how many devices and slots this machine gives a run."""
+    devices = make_devices(config.rollout)
+    rollout = dataclasses.replace(
+        config.rollout,
+        num_devices=devices.count,
+        num_slots=num_slots(config.rollout, devices),
+    )
+    return dataclasses.replace(config, rollout=rollout)
+
+
+def num_slots(config: RolloutConfig, devices: Devices) -> int:
+    """Returns S as configured, or as the machine has room for."""
+    if devices.platform == "cpu":
+        return config.slots_on(devices.count)
+    # However few the accelerators are, every core needs environments to step.
+    return config.slots_on(max(devices.count, available_cores()))
+
+
+def make_noise(config: ESConfig) -> Noise:
+    """Builds the noise family."""
+    match config.perturbation:
+        case "full":
+            return FullNoise()
+        case "low-rank":
+            return LowRankNoise(config.rank)
+
+
+def slot_groups(
+    config: RolloutConfig, num_tasks: int, devices: Devices
+) -> tuple[int, ...]:
+    """Returns the slots of each group: as configured, but no more than tasks.
+
+    Rounded up, so that all groups are alike and each device holds equally many; no
+    group is without a slot for each device.
+    """
+    num_groups = config.num_groups
+    if num_groups is None:
+        # On a CPU the policies and the physics share the cores: nothing overlaps.
+        num_groups = 1 if devices.platform == "cpu" else 2
+    slots = min(num_slots(config, devices), num_tasks)
+    num_groups = min(num_groups, max(1, slots // devices.count))
+    block = num_groups * devices.count
+    return (-(-slots // block) * devices.count,) * num_groups

@@ -1,0 +1,307 @@
+"""From a run on disk to a policy that acts, with no knowledge of ES."""
+
+import os
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.rollout.observation_statistics import (
+    ObservationStatistics,
+    mean_and_std,
+    normalized,
+)
+from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.directory import find_run
+from jax_es.runs.method import OPENAI_ES, Method
+from jax_es.runs.trust import check_import
+from jax_es.training.build import TrainConfig, make_env, make_policy, policy_kind
+from jax_es.types import Policy, PyTree, needs_reference
+
+
+class TrainedMean(NamedTuple):
+    """The mean policy of a checkpoint, and how it sees observations.
+
+    Attributes:
+        config: the run's configuration.
+        mean: θ, as the policy's ``"params"``; NumPy arrays.
+        statistics: for normalising observations; None if the run used none.
+        generation: updates that led to θ.
+        reference: ``[R, …]``, of a policy that needs a reference batch; ``()`` for
+            others.
+        method: how the run was trained.
+    """
+
+    config: TrainConfig
+    mean: PyTree
+    statistics: ObservationStatistics | None
+    generation: int
+    reference: PyTree = ()
+    method: Method = OPENAI_ES
+
+
+def load_mean(
+    run: str | os.PathLike[str], checkpoint: str | int = "best", trust: bool = False
+) -> TrainedMean:
+    """Reads the mean policy of a run.
+
+    Args:
+        run: the run's folder, ``runs/<name>``.
+        checkpoint: ``"best"`` (highest evaluation return), ``"last"`` or a number of
+            finished generations.
+        trust: whether the module of its environment (``module:id``) may be imported.
+
+    Raises:
+        ConfigError: if the folder is no run, or names a module that is not trusted.
+        CheckpointError: if the checkpoint is missing or damaged.
+    """
+    directory = find_run(run)
+    config, method = directory.config(), directory.method()
+    check_import(config.env.id, directory.path, trust)
+    restored = Checkpoints(directory.checkpoints).restore(checkpoint)
+    try:
+        mean = restored.state["es"]["mean"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint} of {directory.path} is not a training state of "
+            f"jax-es (no {error}); choose another checkpoint."
+        ) from error
+    reference = restored.state.get("reference", ())
+    if not config.rollout.observation_statistics:
+        return TrainedMean(config, mean, None, restored.step, reference, method)
+    try:
+        statistics = ObservationStatistics(**restored.state["observation_statistics"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint} of {directory.path} has no observation "
+            "statistics, through which its policy sees; choose another checkpoint."
+        ) from error
+    return TrainedMean(config, mean, statistics, restored.step, reference, method)
+
+
+class LoadedPolicy:
+    """A trained policy acting on batches of observations.
+
+    It remembers what its network remembers (a Decision Transformer its context), for
+    as many environments as the observations it is given have rows.
+
+    Example::
+
+        policy = jax_es.load_policy("runs/quickstart")
+        print(policy)  # which network, for which task, trained by what
+        env = gymnasium.make(policy.env_id, **policy.env_options)
+        observation, _ = env.reset(seed=0)
+        policy.reset()
+        reward, done = 0.0, False
+        while not done:
+            action = policy(observation, reward)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
+
+    Attributes:
+        env_id: the environment it was trained on.
+        env_options: arguments of ``gymnasium.make`` for the same task, such as
+            ``max_episode_steps``; on Atari, of
+            ``envs.atari_env.make_single_atari_env``.
+        generation: the updates it has had.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        trained: TrainedMean,
+        observation_space: gymnasium.Space,
+        seed: int = 0,
+    ) -> None:
+        """Prepares a policy; see :func:`load_policy`."""
+        observation_shape = observation_space.shape or ()
+        self._is_image = observation_space.dtype == np.uint8
+        self.env_id = trained.config.env.id
+        self.env_options = trained.config.env.options
+        self.generation = trained.generation
+        self._policy = policy
+        self._observation_shape = observation_shape
+        self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
+        self._normalizer = (
+            (0.0, 1.0)
+            if trained.statistics is None
+            else tuple(
+                part.reshape(observation_shape)
+                for part in mean_and_std(
+                    trained.statistics,
+                    trained.config.rollout.std_floor,
+                    observation_space.dtype,
+                )
+            )
+        )
+        clip = trained.config.rollout.observation_clip
+        self._normalizer += (np.inf if clip is None else clip,)
+        if needs_reference(policy):
+            reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
+            self._variables |= policy.prepare(self._variables, reference)
+        count = sum(np.size(leaf) for leaf in jax.tree.leaves(trained.mean))
+        self._repr = (
+            f"LoadedPolicy({policy_kind(trained.config.policy)} for {self.env_id}: "
+            f"{count:,} parameters, checkpoint {self.generation} of "
+            f"{trained.method.title})"
+        )
+        self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
+        # The implementation is pinned, so that sampled actions repeat.
+        self._key = jax.random.key(seed, impl="threefry2x32")
+        self._num_calls = 0
+        self.reset()
+
+    def __repr__(self) -> str:
+        """Says what it is."""
+        return self._repr
+
+    def reset(self) -> None:
+        """Forgets everything: the next call is the first step of new episodes."""
+        self._carry: PyTree = None
+        self._num_envs = 0
+
+    def __call__(
+        self, observation: Any, reward: Any = 0.0, first: Any = False
+    ) -> np.ndarray:
+        """Acts.
+
+        Args:
+            observation: ``[B, O]``, or ``[O]`` for a single environment (images:
+                ``[B, C, H, W]`` or ``[C, H, W]``); as the environment gives it, not
+                normalised.
+            reward: ``[B]`` or one number, received for the previous action. Policies
+                that are told a return to reach need it; others ignore it.
+            first: ``[B]`` or one bool, where an episode begins. After :meth:`reset`
+                all do, whatever is given.
+
+        Returns:
+            Actions ``[B, A]`` (``[B]`` if discrete), without ``B`` for a single one.
+
+        Raises:
+            ValueError: if ``B`` changes without a :meth:`reset`, or the observation is
+                not one of the environment's.
+        """
+        observation = self._checked(np.asarray(observation))
+        is_single = observation.shape == self._observation_shape
+        batch = observation[None] if is_single else observation
+        if self._carry is None:
+            self._begin(len(batch))
+            first = True
+        if len(batch) != self._num_envs:
+            raise ValueError(
+                f"observation has {len(batch)} rows where earlier ones had "
+                f"{self._num_envs}; call reset() before acting in other environments."
+            )
+        # Of a single environment, as in rollouts: the first episode is the one that a
+        # task of this seed has.
+        key = jax.random.fold_in(self._key, self._num_calls)
+        keys = key[None] if self._num_envs == 1 else jax.random.split(key, len(batch))
+        self._num_calls += 1
+        self._carry, action = self._act(
+            self._variables,
+            self._carry,
+            batch,
+            np.broadcast_to(np.asarray(reward, np.float32), self._num_envs),
+            np.broadcast_to(np.asarray(first, bool), self._num_envs),
+            keys,
+        )
+        action = np.asarray(action)
+        return action[0] if is_single else action
+
+    def _checked(self, observation: np.ndarray) -> np.ndarray:
+        """Returns observations in the type that the network was trained on.
+
+        Raises:
+            ValueError: they are not what the environment gives.
+        """
+        shape = self._observation_shape
+        if observation.shape[-len(shape) :] != shape or observation.ndim > 1 + len(
+            shape
+        ):
+            raise ValueError(
+                f"observation has the shape {observation.shape}, expected {shape}, or "
+                f"(B, *{shape}) for B environments; pass what {self.env_id} gives."
+            )
+        if not self._is_image:
+            return observation.astype(np.float32)
+        if observation.dtype != np.uint8:
+            raise ValueError(
+                f"observation is {observation.dtype}, expected uint8, the pixels as "
+                f"{self.env_id} gives them; do not scale them."
+            )
+        return observation
+
+    def _begin(self, num_envs: int) -> None:
+        self._num_envs = num_envs
+        self._carry = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (num_envs, *jnp.shape(leaf))),
+            self._policy.initial_carry(),
+        )
+
+    def _act_once(self, variables, carry, observation, reward, first, key):
+        seen = self._seen(observation)
+        return self._policy.apply(variables, carry, seen, reward, first, key)
+
+    def _seen(self, observation):
+        return normalized(observation, *self._normalizer)
+
+
+def load_policy(
+    run: str | os.PathLike[str],
+    checkpoint: str | int = "best",
+    seed: int = 0,
+    trust: bool = False,
+) -> LoadedPolicy:
+    """Loads a run's mean policy.
+
+    Args:
+        run: the run's folder, ``runs/<name>``.
+        checkpoint: ``"best"``, ``"last"`` or a number of finished generations.
+        seed: for policies that sample their actions.
+        trust: whether the module of its environment (``module:id``) may be imported,
+            if it is not yet.
+
+    Raises:
+        ValueError: if the run, its environment or the checkpoint cannot be read.
+    """
+    trained = load_mean(run, checkpoint, trust)
+    observation_space, action_space = spaces(trained.config)
+    policy = make_policy(trained.config.policy, observation_space, action_space)
+    check_fits(trained, policy)
+    return LoadedPolicy(policy, trained, observation_space, seed)
+
+
+def check_fits(trained: TrainedMean, policy: Policy) -> None:
+    """Checks that the weights are those of the run's own network.
+
+    Raises:
+        CheckpointError: if not: the checkpoint was copied from another run.
+    """
+    here = _shapes(jax.eval_shape(policy.init, jax.random.key(0)))
+    saved = _shapes(trained.mean)
+    for name in here | saved:
+        if here.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"the checkpoint is of another network than the run's config.json: "
+                f"{name} has shape {saved.get(name, 'none')} in the checkpoint and "
+                f"{here.get(name, 'none')} in the network; choose another checkpoint."
+            )
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
+        for path, leaf in leaves
+    }
+
+
+def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Returns the observation and action space of one environment."""
+    env = make_env(config.env, num_envs=1, num_threads=1)
+    try:
+        return env.single_observation_space, env.single_action_space
+    finally:
+        env.close()

@@ -1,0 +1,397 @@
+"""The training loop: what a run does from its first generation to its last.
+
+``run_training`` wraps the generations of ``generation.py`` in what a run needs on
+disk. A run that is killed at any instant continues from its last checkpoint to the
+same numbers.
+"""
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from jax_es.cli.progress import Progress
+from jax_es.config import require
+from jax_es.rollout.devices import compilation_clock
+from jax_es.rollout.engine import RolloutProgress
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.method import OPENAI_ES
+from jax_es.runs.metrics import (
+    GenerationRecord,
+    MetricsWriter,
+    check_whole,
+    evaluation_record,
+    num_whole_records,
+    read_metrics,
+    records_so_far,
+    return_statistics,
+)
+from jax_es.training.build import TrainConfig, with_machine
+from jax_es.training.generation import (
+    Generation,
+    Parts,
+    TrainState,
+    build,
+    evaluation_tasks,
+    initial_state,
+    place,
+    run_generation,
+    score,
+    used_statistics,
+)
+from jax_es.training.warm_start import Source, find_source, first_state, provenance
+
+
+class TrainingResult(NamedTuple):
+    """What a finished run returns.
+
+    Attributes:
+        state: after the last generation.
+        records: one per generation of this call.
+        first_evaluation: mean evaluation return of the run's initial mean.
+        final_evaluation: mean evaluation return of the final mean.
+        best_evaluation: the highest mean evaluation return of the run.
+    """
+
+    state: TrainState
+    records: list[GenerationRecord]
+    first_evaluation: float
+    final_evaluation: float
+    best_evaluation: float
+
+
+def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
+    """Returns the state to go on from: the run's last checkpoint, or the beginning.
+
+    Raises:
+        ConfigError: if more generations are finished than are asked for, or the run
+            that ``init`` names is needed and does not fit.
+        CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
+        MetricsError: if records of finished generations are missing.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    if resume and checkpoints.steps():
+        template = initial_state(parts, is_template=True)
+        state = place(parts, _restored(run, checkpoints, template))
+    else:
+        state = _first_state(parts, run, find_source(parts))
+    finished = int(state.es.generation)
+    # As many are not too few: the run may have been killed in its final evaluation.
+    require(
+        finished <= parts.config.num_generations,
+        f"num_generations must be at least {finished}, the generations that {run.path} "
+        f"has finished, got {parts.config.num_generations}.",
+    )
+    return state
+
+
+def _restored(
+    run: RunDirectory, checkpoints: Checkpoints, template: TrainState
+) -> TrainState:
+    """Restores the last checkpoint before which no record is missing."""
+    latest = checkpoints.restore_latest(template)
+    num_records = num_whole_records(run.path)
+    if latest.step <= num_records:
+        return latest.state
+    earlier = [step for step in checkpoints.steps() if step <= num_records]
+    check_whole(run.path, num_records, earlier[-1] if earlier else latest.step)
+    warnings.warn(
+        f"{run.path} lacks records of generations before {latest.step}; the run goes "
+        f"on from its checkpoint {earlier[-1]}.",
+        stacklevel=2,
+    )
+    return checkpoints.restore(earlier[-1], template).state
+
+
+def _first_state(parts: Parts, run: RunDirectory, source: Source | None) -> TrainState:
+    """Returns the state before the first generation.
+
+    One that begins with another run's θ is saved: that run may be gone on a resume.
+    """
+    state = first_state(parts, source)
+    if source is not None:
+        Checkpoints(run.checkpoints).save(0, state)
+    return state
+
+
+def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainState:
+    """Creates the run, or checks and takes up the one that is there.
+
+    Call it, and train, inside ``run.lock()``.
+
+    Args:
+        parts: from :func:`build`; their configuration is the run's.
+        run: the run's folder.
+        resume: continue the run that is there.
+        preset: recorded as where a new run's configuration comes from.
+
+    Raises:
+        ValueError: (its subclasses for configurations, checkpoints and metrics) if
+            the run cannot be created or continued; it is then as it was before.
+    """
+    if not resume:
+        source = find_source(parts)
+        run.create(parts.config, preset, **provenance(source))
+        return _first_state(parts, run, source)
+    check_method(run, OPENAI_ES)
+    run.check_resumable(parts.config)
+    state = starting_state(parts, run, resume)
+    limit = parts.config.max_env_steps
+    require(
+        limit is None
+        or limit == run.config().max_env_steps
+        or state.total_env_steps < limit,
+        f"max_env_steps must be more than {state.total_env_steps}, the steps that "
+        f"{run.path} has taken, got {limit}.",
+    )
+    records_so_far(run.path)
+    run.resume(parts.config)
+    return state
+
+
+def run_training(
+    parts: Parts,
+    state: TrainState,
+    run: RunDirectory,
+    progress: Progress,
+    check_stop: Callable[[], None] = lambda: None,
+) -> TrainingResult:
+    """Trains from ``state`` to the end of the run.
+
+    Args:
+        parts: from :func:`build`; closed at the end.
+        state: from :func:`begin`.
+        run: where metrics and checkpoints go; hold its ``lock()``.
+        progress: what the user sees.
+        check_stop: called often; raises an exception to end the run.
+
+    Raises:
+        Stopped: after a checkpoint of the last finished generation.
+    """
+    first = int(state.es.generation)
+    with MetricsWriter(run.path, first - 1) as writer, progress:
+        session = _Session(parts, run, writer, progress, check_stop, first)
+        try:
+            while not is_finished(parts.config, state):
+                state = session.advance(state)
+            final = session.evaluate_final(state)
+        finally:
+            session.save(state)
+            parts.close()
+    first_return = read_metrics(run.path)[0].evaluation_return_mean
+    best = max(state.best_evaluation_return, final)
+    return TrainingResult(state, session.records, first_return, final, best)
+
+
+def train_run(
+    config: TrainConfig,
+    path: str | os.PathLike[str],
+    resume: bool = False,
+    preset: str = "python",
+    label: str = "",
+    check_stop: Callable[[], None] = lambda: None,
+) -> TrainingResult:
+    """Trains one run from Python, as ``python -m jax_es.train`` does.
+
+    On a CPU call ``jax_es.configure_cpu_devices()`` before the first use of
+    JAX, or one core computes all policies.
+
+    Args:
+        config: the run, for instance ``jax_es.preset("half-cheetah")``.
+        path: the run's folder, usually ``runs/<name>``.
+        resume: continue the run that is there.
+        preset: recorded in ``config.json`` as where ``config`` comes from.
+        label: what progress shows before the generation.
+        check_stop: called often; raises an exception to end the run, after a checkpoint
+            of the last finished generation.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    run = RunDirectory(Path(path))
+    if resume:
+        config = run.with_stored_machine(config)
+    parts = build(with_machine(config), check_stop)
+    if not resume:
+        find_source(parts)  # refused before there is a folder
+    with run.lock():
+        state = begin(parts, run, resume, preset)
+        progress = Progress(
+            config.num_generations,
+            int(state.es.generation),
+            max_env_steps=config.max_env_steps,
+            label=label,
+            clock=compilation_clock(),
+        )
+        return run_training(parts, state, run, progress, check_stop)
+
+
+def is_finished(config: TrainConfig, state: TrainState) -> bool:
+    """Returns whether a run has had its generations or its environment steps."""
+    steps = math.inf if config.max_env_steps is None else config.max_env_steps
+    return (
+        int(state.es.generation) >= config.num_generations
+        or state.total_env_steps >= steps
+    )
+
+
+class _Session:
+    """One call of :func:`run_training`: generations, and what they leave on disk."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        run: RunDirectory,
+        writer: MetricsWriter,
+        progress: Progress,
+        check_stop: Callable[[], None],
+        first: int,
+    ) -> None:
+        self._parts, self._writer = parts, writer
+        self._checkpoints = Checkpoints(run.checkpoints)
+        self._checkpoints.remove_unfinished()
+        self._progress = progress
+        self._check_stop = check_stop
+        self._saved = first
+        self.records: list[GenerationRecord] = []
+        kept = read_metrics(run.path)
+        before = kept[-1].seconds_elapsed if kept else 0.0
+        self._started = time.perf_counter() - before
+
+    def advance(self, state: TrainState) -> TrainState:
+        """Runs one generation; records it, then saves what follows from it.
+
+        The order matters: a run killed after the record but before the checkpoint
+        repeats the generation, and its first record is dropped.
+        """
+        self._progress.generation_started(int(state.es.generation))
+        generation = run_generation(self._parts, state, self._on_step)
+        if generation.is_best:
+            self._save_best(state, generation.state.best_evaluation_return)
+        record = generation_record(generation, self._elapsed())
+        self._writer.write(record)
+        self.records.append(record)
+        self._progress.generation_done(record)
+        if record.num_nonfinite or record.evaluation_num_nonfinite:
+            self._progress.message(
+                f"generation {record.generation + 1}: {record.num_nonfinite} returns "
+                f"of the population ({record.num_failed} failed simulations) and "
+                f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
+                "infinite; they rank worst."
+            )
+        if (record.generation + 1) % self._parts.config.checkpoint_every == 0:
+            self.save(generation.state)
+        return generation.state
+
+    def evaluate_final(self, state: TrainState) -> float:
+        """Evaluates the last update's mean, which no generation will, and records it.
+
+        The episodes are those with which the next generation would begin. A resume to
+        more generations has that one instead: its record replaces this one.
+        """
+        config = self._parts.config
+        tasks = evaluation_tasks(
+            config.seed,
+            int(state.es.generation),
+            config.evaluation.num_episodes,
+            self._parts.env.max_episode_steps,
+        )
+        result = self._parts.rollout.run(
+            self._parts.es.ask(state.es),
+            tasks,
+            used_statistics(config, state),
+            state.reference,
+            self._on_step,
+        )
+        final = score(result.returns)
+        if final > state.best_evaluation_return:
+            self._save_best(state, final)
+        record = evaluation_record(
+            int(state.es.generation),
+            state.total_env_steps + result.env_steps,
+            result.returns,
+            result.lengths,
+            max(final, state.best_evaluation_return),
+            self._elapsed(),
+            result.env_steps,
+        )
+        self._writer.write(record)
+        return final
+
+    def save(self, state: TrainState) -> None:
+        """Saves ``state`` unless its generation is saved already."""
+        step = int(state.es.generation)
+        if step > self._saved:
+            self._writer.check_place()
+            self._checkpoints.save(step, state)
+            self._saved = step
+
+    def _save_best(self, state: TrainState, best: float) -> None:
+        self._writer.check_place()
+        self._checkpoints.save_best(
+            int(state.es.generation), state._replace(best_evaluation_return=best)
+        )
+
+    def _elapsed(self) -> float:
+        """Returns the wall-clock seconds since the run began, pauses left out."""
+        return time.perf_counter() - self._started
+
+    def _on_step(self, progress: RolloutProgress) -> None:
+        self._check_stop()
+        self._progress.tasks_done(progress.num_done, progress.num_tasks)
+
+
+def generation_record(generation: Generation, elapsed: float) -> GenerationRecord:
+    """Summarises a generation for people and plots.
+
+    Args:
+        generation: the outcome.
+        elapsed: seconds since the run began.
+    """
+    population, evaluation = generation.population, generation.evaluation
+    returns = return_statistics(population.returns)
+    evaluated = return_statistics(evaluation.returns)
+    env_steps = population.env_steps + evaluation.env_steps
+    seconds = generation.seconds
+    other = seconds["total"] - sum(v for k, v in seconds.items() if k != "total")
+    return GenerationRecord(
+        generation=int(generation.state.es.generation) - 1,
+        env_steps=env_steps,
+        total_env_steps=generation.state.total_env_steps,
+        num_episodes=len(population.returns),
+        return_mean=returns.mean,
+        return_std=returns.std,
+        return_min=returns.min,
+        return_max=returns.max,
+        return_p2_5=returns.p2_5,
+        return_p97_5=returns.p97_5,
+        fitness_mean=return_statistics(generation.fitness.ravel()).mean,
+        num_nonfinite=returns.num_nonfinite,
+        num_failed=int(population.failed.sum()),
+        episode_length_mean=float(population.lengths.mean()),
+        episode_length_max=int(population.lengths.max()),
+        step_cap=generation.step_cap,
+        evaluation_return_mean=evaluated.mean,
+        evaluation_return_std=evaluated.std,
+        evaluation_return_min=evaluated.min,
+        evaluation_return_max=evaluated.max,
+        evaluation_num_nonfinite=evaluated.num_nonfinite,
+        evaluation_length_mean=float(evaluation.lengths.mean()),
+        best_evaluation_return=generation.state.best_evaluation_return,
+        gradient_norm=float(generation.info.gradient_norm),
+        update_norm=float(generation.info.update_norm),
+        mean_norm=float(generation.info.mean_norm),
+        slot_utilization=generation.slot_utilization,
+        seconds_policy=seconds["policy"],
+        seconds_environment=seconds["environment"],
+        seconds_noise=seconds["noise"],
+        seconds_update=seconds["update"],
+        seconds_other=other,
+        seconds_total=seconds["total"],
+        env_steps_per_second=env_steps / seconds["total"],
+        seconds_elapsed=elapsed,
+    )

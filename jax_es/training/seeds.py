@@ -1,0 +1,247 @@
+"""Several seeds of one configuration, trained one after another: an experiment.
+
+``runs/<name>/seed-0/``, ``seed-1/`` … are ordinary runs; ``experiment.json`` beside
+them says how many there shall be, and what came out of the finished ones.
+
+All seeds train in one process. They have the same number of devices, which JAX fixes
+once a process; it starts once, and one stop signal ends them all. Each is built anew
+and its programs are freed (70 MiB a seed of the quickstart), so that memory stays level
+and a seed's numbers are those of a run of its own. Whatever ends the process, a resume
+begins a new one.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_es.config import require
+from jax_es.rollout.devices import release_programs
+from jax_es.runs.directory import EXPERIMENT_FILE, RunDirectory
+from jax_es.runs.metrics import records_so_far
+from jax_es.train_config import TrainConfig, differences, to_dict
+from jax_es.training.build import with_machine
+from jax_es.training.generation import build
+from jax_es.training.loop import TrainingResult, train_run
+from jax_es.training.warm_start import find_source
+
+
+class SeedResult(NamedTuple):
+    """What came out of one seed.
+
+    Attributes:
+        seed: the seed.
+        first_evaluation: mean evaluation return of the run's initial mean.
+        final_evaluation: mean evaluation return of the final mean.
+        best_evaluation: the highest mean evaluation return of the run.
+    """
+
+    seed: int
+    first_evaluation: float
+    final_evaluation: float
+    best_evaluation: float
+
+
+def train_seeds(
+    config: TrainConfig,
+    num_seeds: int,
+    path: str | os.PathLike[str],
+    resume: bool = False,
+    preset: str = "python",
+    label: str = "",
+    check_stop: Callable[[], None] = lambda: None,
+) -> list[SeedResult]:
+    """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
+
+    On a CPU call ``jax_es.configure_cpu_devices()`` before the first use of
+    JAX, or one core computes all policies.
+
+    Args:
+        config: of all runs; its ``seed`` is the first one's.
+        num_seeds: how many runs.
+        path: the experiment's folder, usually ``runs/<name>``.
+        resume: continue the experiment that is there: finished seeds are skipped,
+            the unfinished one goes on, the rest begin.
+        preset: recorded as where ``config`` comes from.
+        label: what progress shows before the seed.
+        check_stop: as :func:`~jax_es.training.loop.train_run`'s.
+
+    Returns:
+        One result a seed, those of earlier calls included.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    if resume:
+        config = RunDirectory(Path(path), EXPERIMENT_FILE).with_stored_machine(config)
+    config = with_machine(config)
+    with open_experiment(config, num_seeds, path, resume, preset) as experiment:
+        for seed in experiment.unfinished():
+            run = experiment.run(seed)
+            result = train_run(
+                experiment.seed_config(seed),
+                run.path,
+                resume=run.exists(),
+                preset=experiment.preset,
+                label=f"{label}  {experiment.label(seed)}".lstrip(),
+                check_stop=check_stop,
+            )
+            experiment.finish(seed, result)
+        return experiment.results()
+
+
+@contextlib.contextmanager
+def open_experiment(
+    config: TrainConfig,
+    num_seeds: int,
+    path: str | os.PathLike[str],
+    resume: bool,
+    preset: str,
+) -> Iterator["Experiment"]:
+    """Creates an experiment, or checks and takes up the one that is there; locks it.
+
+    Args:
+        config: of all runs, with its number of devices filled in; its ``seed`` is
+            the first one's.
+        num_seeds: how many runs.
+        path: the experiment's folder.
+        resume: take up the one that is there.
+        preset: recorded as where a new experiment's configuration comes from.
+
+    Raises:
+        ConfigError: (a ``ValueError``) if it cannot be created or continued; what is
+            on the disk is then as it was before.
+    """
+    require(num_seeds >= 1, f"--seeds must be at least 1, got {num_seeds}.")
+    require(
+        config.seed + num_seeds <= 2**31,
+        f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
+    )
+    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    if not resume:
+        folder.check_new()
+        check_buildable(config, range(config.seed, config.seed + num_seeds))
+    with folder.lock():
+        if resume:
+            _extend(folder, config, num_seeds)
+        else:
+            folder.create(config, preset, num_seeds=num_seeds, results={})
+        yield Experiment(folder)
+
+
+class Experiment:
+    """An experiment's folder; whoever trains it holds it open."""
+
+    def __init__(self, folder: RunDirectory) -> None:
+        self._folder = folder
+
+    @property
+    def preset(self) -> str:
+        """Where the configuration comes from."""
+        return self._folder.record()["preset"]
+
+    @property
+    def num_seeds(self) -> int:
+        """How many runs there are, or shall be."""
+        return self._folder.record()["num_seeds"]
+
+    def seeds(self) -> range:
+        """Returns all seeds."""
+        first = self._folder.config().seed
+        return range(first, first + self.num_seeds)
+
+    def unfinished(self) -> list[int]:
+        """Returns the seeds that are not trained to their end."""
+        finished = self._folder.record()["results"]
+        return [seed for seed in self.seeds() if str(seed) not in finished]
+
+    def seed_config(self, seed: int) -> TrainConfig:
+        """Returns the configuration of one seed's run.
+
+        A run that has taken more steps than a new limit, since its last generation
+        went beyond the old one, keeps the old one: nothing is left to do.
+        """
+        config = dataclasses.replace(self._folder.config(), seed=seed)
+        records = records_so_far(self.run(seed).path)
+        limit = config.max_env_steps
+        if limit and records and records[-1].total_env_steps >= limit:
+            return self.run(seed).config()
+        return config
+
+    def run(self, seed: int) -> RunDirectory:
+        """Returns the folder of one seed's run, which may not have begun."""
+        return RunDirectory(self._folder.path / f"seed-{seed}")
+
+    def label(self, seed: int) -> str:
+        """Says which run it is, for the progress display."""
+        return f"seed {seed}  run {self.seeds().index(seed) + 1}/{self.num_seeds}"
+
+    def finish(self, seed: int, result: TrainingResult) -> None:
+        """Records that a seed is trained to its end, and lets go of its programs."""
+        values = {
+            name: value if math.isfinite(value) else None  # as in metrics.jsonl
+            for name, value in result._asdict().items()
+            if name in SeedResult._fields
+        }
+        results = self._folder.record()["results"]
+        self._folder.update(results={**results, str(seed): values})
+        release_programs()
+
+    def results(self) -> list[SeedResult]:
+        """Returns what came out of the finished seeds, in their order."""
+        results = self._folder.record()["results"]
+        return [
+            SeedResult(seed, **{k: _number(v) for k, v in results[str(seed)].items()})
+            for seed in self.seeds()
+            if str(seed) in results
+        ]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else value
+
+
+def check_buildable(config: TrainConfig, seeds: range) -> None:
+    """Refuses what cannot begin before there is a folder; one slot suffices."""
+    parts = build(config, num_tasks=1)
+    for seed in seeds:
+        find_source(parts._replace(config=dataclasses.replace(config, seed=seed)))
+    parts.close()
+
+
+def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
+    """Takes over what a resume may change: longer runs, and more of them."""
+    folder.check_resumable(config)
+    stored = folder.config()
+    before = folder.record()["num_seeds"]
+    for name, old, new in (
+        ("--seeds", before, num_seeds),
+        ("num_generations", stored.num_generations, config.num_generations),
+        ("max_env_steps", stored.max_env_steps, config.max_env_steps),
+    ):
+        require(
+            (math.inf if new is None else new) >= (math.inf if old is None else old),
+            f"{name} must be at least {'no limit' if old is None else old}, as "
+            f"{folder.path} began, got {new}: some seeds may have got there. Leave "
+            "it out, or start a new experiment with another --name.",
+        )
+    added = range(config.seed + before, config.seed + num_seeds)
+    if config.init is not None and added:
+        check_buildable(config, added)
+    # All of them before the first is trained, which may take hours.
+    for seed in range(config.seed, config.seed + num_seeds):
+        run = RunDirectory(folder.path / f"seed-{seed}")
+        if run.exists():
+            run.check_resumable(dataclasses.replace(config, seed=seed))
+        else:
+            run.check_new()
+    changed = differences(stored, config)
+    if {"num_generations", "max_env_steps"} & {*changed}:
+        # Finished seeds may have to go further: each is looked at again.
+        folder.update(config=to_dict(config), results={})
+    elif changed:
+        folder.update(config=to_dict(config))
+    folder.update(num_seeds=num_seeds)

@@ -1,0 +1,189 @@
+"""A run that begins with another run's θ: ``--init RUN``.
+
+What makes θ act as it did comes along: the observation statistics that it saw through,
+and a reference batch. The optimizer's momentum, the noise and the step cap begin anew.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.config import ConfigError, require
+from jax_es.runs.directory import RunDirectory, find_run, seed_runs
+from jax_es.runs.reproduce import option
+from jax_es.train_config import differing, flat, policy_kind
+from jax_es.training.build import action_spec
+from jax_es.training.generation import Parts, TrainState, initial_state, place
+from jax_es.training.load_policy import TrainedMean, check_fits, load_mean, spaces
+from jax_es.types import needs_reference
+
+FREE_TO_DIFFER = {
+    "decision-transformer": ("policy.attention", "policy.target_return"),
+    "image-decision-transformer": ("policy.sample_actions", "policy.target_return"),
+    "cnn": ("policy.sample_actions",),
+}
+"""Fields of each policy in which the two runs may differ: how the same weights read the
+past (on images they are not the same), what return they are asked for, and whether
+discrete actions are drawn. Any other gives weights another shape or another meaning, as
+``reward_scale`` does."""
+
+
+class Source(NamedTuple):
+    """The run that another one begins with.
+
+    Attributes:
+        run: its folder.
+        trained: its θ, at the checkpoint that was asked for.
+    """
+
+    run: RunDirectory
+    trained: TrainedMean
+
+
+def find_source(parts: Parts) -> Source | None:
+    """Reads the run that ``init`` names, and checks that its θ fits; writes nothing.
+
+    Args:
+        parts: of the run that is to begin.
+
+    Returns:
+        None for a run whose θ is drawn by its seed.
+
+    Raises:
+        ConfigError: if there is no such run or checkpoint, or its θ would not act here
+            as it did there.
+    """
+    config = parts.config
+    if config.init is None:
+        return None
+    try:
+        run = _run(Path(config.init), config.seed)
+        trained = load_mean(run.path, config.init_checkpoint)
+        _check_spaces(run, trained, parts)
+        _check_network(run, trained, parts)
+        _check_inputs(run, trained, parts)
+    except ValueError as error:
+        raise ConfigError(f"--init: {error}") from error
+    return Source(run, trained)
+
+
+def _run(path: Path, seed: int) -> RunDirectory:
+    """Opens a run, or of a folder of runs the one with this seed."""
+    seeds = seed_runs(path)
+    if not seeds or RunDirectory(path).exists():
+        return find_run(path)
+    run = RunDirectory(path / f"seed-{seed}")
+    require(
+        run.exists(),
+        f"{path} has no seed-{seed}, with which the run of this seed would begin, but "
+        f"{', '.join(run.path.name for run in seeds)}; choose other seeds or one run.",
+    )
+    return run
+
+
+def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+    """Refuses an environment whose observations or actions are others."""
+    there, here = trained.config.env, parts.config.env
+    if there == here:
+        return
+    env = parts.env
+    sizes_there = _sizes(*spaces(trained.config))
+    sizes_here = _sizes(env.single_observation_space, env.single_action_space)
+    require(
+        sizes_there == sizes_here,
+        f"{run.path} was trained on {there.id} ({sizes_there}), which does not fit "
+        f"{here.id} ({sizes_here}); choose another run or another --env.id.",
+    )
+
+
+def _sizes(observation_space: Any, action_space: Any) -> str:
+    shape = "×".join(map(str, observation_space.shape))
+    unit = "pixels" if observation_space.dtype == np.uint8 else "numbers"
+    is_real = np.issubdtype(action_space.dtype, np.floating)
+    num_outputs = action_spec(action_space).num_outputs
+    choices = "action numbers" if is_real else "actions"
+    return f"observations of {shape} {unit}, {num_outputs} {choices}"
+
+
+def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+    """Refuses weights that would be of another shape or meaning here."""
+    there, here = trained.config, parts.config
+    kind, kind_here = policy_kind(there.policy), policy_kind(here.policy)
+    require(
+        kind == kind_here,
+        f"{run.path} has policy {kind}, not {kind_here}; add --policy {kind} or choose "
+        "another run.",
+    )
+    free = FREE_TO_DIFFER.get(kind, ())
+    changed = {
+        field: values
+        for field, values in differing(flat(there), flat(here)).items()
+        if field.startswith("policy.") and field not in free
+    }
+    if changed:
+        listed = ", ".join(
+            f"{field} is {old!r} there and {new!r} here"
+            for field, (old, new) in changed.items()
+        )
+        options = [word for f, (old, _) in changed.items() for word in option(f, old)]
+        raise ConfigError(
+            f"{run.path} has another network: {listed}; add {shlex.join(options)} or "
+            "choose another run."
+        )
+    check_fits(trained, parts.policy)
+
+
+def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+    """Refuses θ if it would no longer see what it saw."""
+    statistics, policy = trained.statistics, parts.policy
+    require(
+        parts.config.rollout.observation_statistics
+        or statistics is None
+        or statistics.count == 0,
+        f"{run.path} saw observations through its observation statistics, and without "
+        "them θ would see others; add --rollout.observation-statistics or choose a run "
+        "without.",
+    )
+    if needs_reference(policy):
+        require(
+            np.shape(trained.reference)[:1] == (policy.reference_size,),
+            f"{run.path} has no reference batch of {policy.reference_size} "
+            "observations, which its policy needs; choose another checkpoint.",
+        )
+
+
+def first_state(parts: Parts, source: Source | None) -> TrainState:
+    """Returns the state before the first generation.
+
+    Args:
+        parts: of the run that begins.
+        source: from :func:`find_source`.
+    """
+    if source is None:
+        return initial_state(parts)
+    state, trained = initial_state(parts, is_template=True), source.trained
+    statistics = state.observation_statistics
+    if parts.config.rollout.observation_statistics and trained.statistics is not None:
+        statistics = trained.statistics
+    reference = trained.reference if needs_reference(parts.policy) else ()
+    return place(
+        parts,
+        state._replace(
+            es=state.es._replace(mean=jax.tree.map(jnp.asarray, trained.mean)),
+            observation_statistics=statistics,
+            reference=reference,
+        ),
+    )
+
+
+def provenance(source: Source | None) -> dict[str, Any]:
+    """Returns what a run's record says of where its θ is from, as JSON values."""
+    if source is None:
+        return {}
+    run, trained = source
+    where = {"run": str(run.path), "checkpoint": trained.generation}
+    return {"init": {**where, "method": trained.method}}

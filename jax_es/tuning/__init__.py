@@ -1,0 +1,1 @@
+"""Hyperparameter search by successive halving."""

@@ -1,0 +1,178 @@
+"""What a hyperparameter search may choose: lines of text → Optuna's distributions.
+
+A line is ``es.sigma=0.01:0.1:log`` or ``policy.width=32,64,128``. Choices stay the
+texts that they were given as, since Optuna's database holds numbers and texts only.
+"""
+
+import contextlib
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jax_es.config import ConfigError, is_of_type, require
+from jax_es.presets import unknown
+from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
+
+FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
+
+Distribution = Any
+
+
+def load_optuna() -> Any:
+    """Imports Optuna; from now on it says no more than its warnings.
+
+    Raises:
+        ConfigError: if it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError(
+            f"a search needs Optuna ({error}); pip install -e '.[tune]'."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def default_search(config: TrainConfig) -> tuple[str, ...]:
+    """Returns what is searched if nothing else is said: around the preset's values."""
+    from jax_es.training.build import make_env  # late: it loads the simulators
+
+    own: dict[str, Any] = flat(config)
+    rate, sigma = own["es.learning_rate"], own["es.sigma"]
+    size = "es.interactions_per_generation"
+    size = size if own[size] else "es.num_pairs"
+    lines = [
+        f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log",
+        f"es.sigma={sigma / 4:g}:{sigma * 4:g}:log",
+        _choices(size, *(max(2, own[size] * k // 2) for k in (1, 2, 4, 8))),
+        _choices("es.weight_decay", 0.0, 0.001, 0.005, own["es.weight_decay"]),
+    ]
+    env = make_env(config.env, 1, 1)
+    if getattr(env, "pays_healthy_reward", False):
+        weight = "es.healthy_reward_weight"
+        lines.append(_choices(weight, 0.0, 0.5, 1.0, own[weight]))
+    env.close()
+    if "policy.context_length" in own:  # a transformer
+        width, heads = own["policy.width"], own["policy.num_heads"]
+        half = heads * max(1, width // heads // 2)
+        length = own["policy.context_length"]
+        lines += [
+            _choices("policy.width", half, width, 2 * width),
+            _choices("policy.num_layers", 1, 2, 3, own["policy.num_layers"]),
+            _choices("policy.context_length", max(1, length // 2), length, 2 * length),
+            _choices("policy.timestep_scale", 0.02, 0.2, own["policy.timestep_scale"]),
+            _choices("policy.head_scale", 0.0, 0.1, 1.0, own["policy.head_scale"]),
+        ]
+    return tuple(lines)
+
+
+def _choices(field: str, *values: float) -> str:
+    return f"{field}={','.join(map(str, sorted({*values})))}"
+
+
+def field_of(line: str) -> str:
+    """Returns the field that a line is about, spelt as in the configuration."""
+    return line.partition("=")[0].replace("-", "_")
+
+
+def space(config: TrainConfig, search: Iterable[str]) -> dict[str, Distribution]:
+    """Reads the lines of a search.
+
+    Returns:
+        Distributions by field: of numbers for a range, of texts for choices.
+
+    Raises:
+        ConfigError: for an unknown field, or values that it cannot have.
+    """
+    return {field_of(line): _distribution(config, line) for line in search}
+
+
+def _distribution(config: TrainConfig, line: str) -> Distribution:
+    distributions = load_optuna().distributions
+    field, values = field_of(line), line.partition("=")[2]
+    require(values != "", f"--search must be {FORMS}, got {line!r}.")
+    known = [name for name in flat(config) if "." in name and name != "policy.kind"]
+    if field not in known:
+        raise ConfigError(f"--search {line}: {unknown('field', field, known)}")
+    kind = _type(config, field)
+    low, *rest = values.split(":")
+    try:
+        if not rest:
+            choices = values.split(",")
+            for text in choices:
+                configured(config, {field: text})
+            return distributions.CategoricalDistribution(choices)
+        high, *log = rest
+        require(is_of_type(1, kind), f"{field} is no number; list what to choose from.")
+        require(log in ([], ["log"]), f"a range must be {FORMS}.")
+        bounds = _value(low, kind), _value(high, kind)
+        for value in bounds:
+            configured(config, {field: value})
+        if is_of_type(0.5, kind):
+            return distributions.FloatDistribution(*bounds, log=bool(log))
+        return distributions.IntDistribution(*bounds, log=bool(log))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"--search {line}: {error}") from error
+
+
+def configured(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
+    """Returns a trial's configuration.
+
+    Raises:
+        ValueError: if the values do not fit together.
+    """
+    values = to_dict(config)
+    for name, value in params.items():
+        component, field = name.split(".")
+        is_text = isinstance(value, str)
+        value = _value(value, _type(config, name)) if is_text else value
+        values[component][field] = value
+    return from_dict(values)
+
+
+def lowest(searched: Mapping[str, Distribution]) -> dict[str, Any]:
+    """Returns each field's lowest value, or its first choice."""
+    return {
+        name: each.choices[0] if hasattr(each, "choices") else each.low
+        for name, each in searched.items()
+    }
+
+
+def unchanged(
+    config: TrainConfig, searched: Mapping[str, Distribution]
+) -> dict[str, Any] | None:
+    """Returns the values that change nothing; None if the search lacks one of them."""
+    own = {name: flat(config)[name] for name in searched}
+    for name, value in own.items():
+        each, kind = searched[name], _type(config, name)
+        if hasattr(each, "choices"):
+            same = [text for text in each.choices if _value(text, kind) == value]
+            own[name] = same[0] if same else None
+        elif value is None or not each.low <= value <= each.high:
+            own[name] = None
+    return None if None in own.values() else own
+
+
+def _type(config: TrainConfig, name: str) -> Any:
+    """Returns the type of a field, by its dotted name."""
+    component, field = name.split(".")
+    return typing.get_type_hints(type(getattr(config, component)))[field]
+
+
+def _value(text: str, kind: Any) -> Any:
+    """Reads a field's value; ``64x64`` is a tuple, as of widths.
+
+    Raises:
+        ConfigError: if a field of this type cannot have it.
+    """
+    found: list[Any] = [{"true": True, "false": False, "none": None}.get(text, text)]
+    with contextlib.suppress(ValueError):
+        found.append(float(text) if is_of_type(0.5, kind) else int(text))
+    with contextlib.suppress(ValueError):
+        found.append(tuple(int(each) for each in text.split("x")))
+    for value in found:
+        if is_of_type(value, kind):
+            return value
+    name = kind.__name__ if isinstance(kind, type) else str(kind)
+    raise ConfigError(f"{text!r} is not {name.replace('typing.', '')}.")

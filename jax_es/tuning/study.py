@@ -1,0 +1,298 @@
+"""Hyperparameter search by successive halving: Optuna chooses, experiments train.
+
+A study is a folder. ``study.json`` says what is searched, ``study.db`` is Optuna's
+record of the finished trials, and ``trial-0000/``, ``trial-0001/`` … are experiments
+like any other (``seeds.py``), each with the values that it reached.
+
+All runs of a trial train to a first budget of environment steps. The trials with the
+best values there go on to the next budget, which a run does by resuming, so that a
+trial's numbers are those of one uninterrupted training.
+
+The trial that is being trained is kept in memory only. What Optuna decides follows from
+the finished trials and the trial's number: a study that was killed repeats its
+decisions, finds the trial's values in its folder, and goes on.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_es.config import ConfigError, TuningConfig, is_of_type, require
+from jax_es.runs.directory import EXPERIMENT_FILE, RunDirectory
+from jax_es.streams import stream
+from jax_es.train_config import TrainConfig
+from jax_es.tuning.search_space import (
+    configured,
+    default_search,
+    field_of,
+    load_optuna,
+    lowest,
+    space,
+    unchanged,
+)
+
+DATABASE = "study.db"
+
+DEFAULT = "default"
+"""The word in ``--search`` that stands for :func:`default_search`."""
+
+Study = Any
+Trial = Any
+
+
+class Settings(NamedTuple):
+    """What a study is; ``study.json`` holds it.
+
+    Attributes:
+        config: of the runs of a trial that changes nothing; its ``max_env_steps`` is
+            the last budget.
+        tuning: the search, whose fields are all named.
+        preset: where ``config`` comes from.
+    """
+
+    config: TrainConfig
+    tuning: TuningConfig
+    preset: str
+
+
+def check(settings: Settings) -> Settings:
+    """Checks a new study before there is a folder; names all fields of its search.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for what cannot be searched or trained.
+    """
+    from jax_es.training.seeds import check_buildable  # late: it loads the simulators
+
+    config, tuning, _ = settings
+    require(
+        budgets(config, tuning)[0] >= 1,
+        f"rungs {tuning.rungs} and reduction_factor {tuning.reduction_factor} leave "
+        f"less than one of max_env_steps {config.max_env_steps} for the first budget; "
+        "use fewer rungs or more steps.",
+    )
+    lines: dict[str, str] = {}
+    for given in tuning.search or (DEFAULT,):
+        meant = default_search(config) if given == DEFAULT else (given,)
+        lines |= {field_of(line): line for line in meant}
+    tuning = dataclasses.replace(tuning, search=tuple(lines.values()))
+    # One build finds what only the environment can refuse.
+    first = configured(config, lowest(space(config, tuning.search)))
+    check_buildable(first, range(config.seed, config.seed + tuning.seeds))
+    return settings._replace(tuning=tuning)
+
+
+def create(folder: RunDirectory, settings: Settings) -> None:
+    """Makes a checked study's folder; hold its ``lock()``."""
+    folder.create(
+        settings.config, settings.preset, tuning=dataclasses.asdict(settings.tuning)
+    )
+
+
+def read(folder: RunDirectory) -> Settings:
+    """Reads what :func:`create` wrote.
+
+    Raises:
+        ConfigError: if the folder is no study, or it cannot be read.
+    """
+    require(folder.exists(), f"{folder.path} is not a study (it has no {folder.file}).")
+    record = folder.record()
+    try:
+        values = dict(record["tuning"])
+        tuning = TuningConfig(**{**values, "search": tuple(values["search"])})
+        return Settings(folder.config(), tuning, record["preset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{folder.path / folder.file} is not the record of a study ({error!r}); "
+            "restore it from a copy."
+        ) from error
+
+
+def tune(
+    folder: RunDirectory,
+    say: Callable[[str], None] = lambda text: None,
+    check_stop: Callable[[], None] = lambda: None,
+) -> Study:
+    """Trains the trials that a study lacks.
+
+    Args:
+        folder: from :func:`create`; hold its ``lock()``.
+        say: tells the user a line.
+        check_stop: called often; raises an exception to end the search. Whatever ends
+            it, the next call goes on to the same numbers.
+
+    Returns:
+        Optuna's study of all trials.
+    """
+    optuna = load_optuna()
+    config, tuning, _ = settings = read(folder)
+    searched = space(config, tuning.search)
+    steps = budgets(config, tuning)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(steps[0], tuning.reduction_factor)
+    with _database(folder.path / DATABASE) as stored:
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study.add_trials(stored.trials)
+        own = unchanged(config, searched)
+        if own is not None and not study.trials:
+            study.enqueue_trial(own)
+        for number in range(len(stored.trials), tuning.trials):
+            check_stop()
+            seed = stream(config.seed, "tuning", number).integers(2**32)
+            study.sampler = optuna.samplers.TPESampler(seed=int(seed))
+            trial = study.ask(searched)
+            _train(study, trial, settings, folder.path, say, check_stop)
+            stored.add_trial(study.trials[number])
+    return study
+
+
+def _train(
+    study: Study,
+    trial: Trial,
+    settings: Settings,
+    path: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
+) -> None:
+    """Trains a trial to its last budget, or to the one where it is not good enough."""
+    from jax_es.training.seeds import train_seeds
+
+    optuna = load_optuna()
+    config, tuning, preset = settings
+    name = f"trial {trial.number:04d} ({trial.number + 1} of {tuning.trials})"
+    try:
+        config = configured(config, trial.params)
+    except ValueError as error:
+        say(f"{name} fails, its fields do not fit together: {error}")
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        return
+    folder = trial_folder(path, trial.number)
+    values = _values_so_far(folder, config)
+    steps = budgets(config, tuning)
+    for rung, budget in enumerate(steps):
+        if rung == len(values):
+            results = train_seeds(
+                dataclasses.replace(config, max_env_steps=budget),
+                tuning.seeds,
+                folder.path,
+                resume=folder.exists(),
+                preset=preset,
+                label=name,
+                check_stop=check_stop,
+            )
+            best = [_number(result.best_evaluation) for result in results]
+            average = {"median": statistics.median, "mean": statistics.fmean}
+            values.append(average[tuning.value](best))
+            folder.update(rungs=[v if math.isfinite(v) else None for v in values])
+        trial.report(values[rung], budget)
+        if budget != steps[-1] and trial.should_prune():
+            say(f"{name} ends at {values[rung]:.1f} after {budget:,} steps")
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            return
+    say(f"{name} reaches {values[-1]:.1f} after {steps[-1]:,} steps")
+    study.tell(trial, values[-1])
+
+
+def trial_folder(study: Path, number: int) -> RunDirectory:
+    """Returns the folder of a trial's experiment, which may not have begun."""
+    return RunDirectory(study / f"trial-{number:04d}", EXPERIMENT_FILE)
+
+
+def _values_so_far(folder: RunDirectory, config: TrainConfig) -> list[float]:
+    """Reads what a trial has reached; none of another configuration's."""
+    if not folder.exists():
+        return []
+    folder.check_resumable(config)
+    values = folder.record().get("rungs", [])
+    require(
+        is_of_type((*values,), tuple[float | None, ...]),
+        f"{folder.path / folder.file}: rungs must be numbers or null, got {values}; "
+        "restore it from a copy.",
+    )
+    return [_number(value) for value in values]
+
+
+def _number(value: float | None) -> float:
+    """Returns a value, or the lowest there is for what never was finite."""
+    return -math.inf if value is None or math.isnan(value) else value
+
+
+def budgets(config: TrainConfig, tuning: TuningConfig) -> list[int]:
+    """Returns the environment steps that a run has taken at the end of each rung.
+
+    Example:
+        >>> budgets(TrainConfig(max_env_steps=1000), TuningConfig(rungs=3))
+        [111, 333, 1000]
+    """
+    last, factor = config.max_env_steps or 0, tuning.reduction_factor
+    first = last // factor ** (tuning.rungs - 1)
+    return [first * factor**rung for rung in range(tuning.rungs - 1)] + [last]
+
+
+class Outcome(NamedTuple):
+    """How far a trial got.
+
+    Attributes:
+        steps: the last budget that its runs trained to; 0 if its fields do not fit
+            together.
+        value: its value there.
+    """
+
+    steps: int
+    value: float
+
+
+def outcome(trial: Trial) -> Outcome:
+    """Returns how far a finished trial got; the largest is the best trial's."""
+    return max(
+        itertools.starmap(Outcome, trial.intermediate_values.items()),
+        default=Outcome(0, -math.inf),
+    )
+
+
+def importances(study: Study) -> dict[str, float]:
+    """Returns each field's share in what makes a good value at the first budget.
+
+    There, trials that ended early count as well. Empty if too few differ.
+    """
+    optuna = load_optuna()
+    first = optuna.create_study(direction="maximize")
+    for trial in study.trials:
+        _, value = min(trial.intermediate_values.items(), default=(0, -math.inf))
+        if math.isfinite(value):
+            complete = optuna.trial.create_trial(
+                params=trial.params, distributions=trial.distributions, value=value
+            )
+            first.add_trial(complete)
+    if len({trial.value for trial in first.trials}) < 2:
+        return {}
+    return optuna.importance.get_param_importances(first)
+
+
+@contextlib.contextmanager
+def _database(file: Path) -> Iterator[Study]:
+    """Opens Optuna's record of the finished trials, which need not exist."""
+    optuna = load_optuna()
+    import sqlalchemy.exc
+
+    try:
+        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+        study = optuna.create_study(
+            storage=storage,
+            study_name="jax-es",
+            direction="maximize",
+            load_if_exists=True,
+        )
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise ConfigError(
+            f"{file} cannot be opened ({str(error).splitlines()[0]}); delete it: a "
+            "resume writes it anew from the trials' folders."
+        ) from error
+    try:
+        yield study
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()

@@ -1,0 +1,468 @@
+"""Exact plain lines; a live bar that fits the terminal and moves with the tasks."""
+
+import dataclasses
+import io
+import math
+import re
+import time
+
+import pytest
+from rich.console import Console
+
+from jax_es.cli import progress as progress_module
+from jax_es.cli.progress import Progress, StepProgress
+from jax_es.runs.metrics import GenerationRecord
+
+
+class Clock:
+    """A clock that moves only when told."""
+
+    def __init__(self):
+        self.seconds = 100.0
+
+    def __call__(self):
+        return self.seconds
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def make_record(generation, **changes):
+    values = {
+        field.name: 0 if field.type is int else 0.0
+        for field in dataclasses.fields(GenerationRecord)
+    }
+    values |= {
+        "generation": generation,
+        "evaluation_return_mean": 5321.04,
+        "return_mean": 4980.26,
+        "return_max": 6120.5,
+        "episode_length_mean": 812.44,
+        "env_steps_per_second": 10312.3,
+        "seconds_total": 10.0,
+        "seconds_policy": 4.1,
+        "seconds_environment": 5.0,
+        "seconds_noise": 0.3,
+        "seconds_update": 0.2,
+        "slot_utilization": 0.974,
+    }
+    return GenerationRecord(**values | changes)
+
+
+def run_generation(progress, clock, record, seconds):
+    progress.generation_started(record.generation)
+    clock.seconds += seconds
+    progress.generation_done(record)
+
+
+# Plain lines
+
+
+def test_plain_lines_are_exact():
+    stream, clock = io.StringIO(), Clock()
+    with Progress(200, first_generation=8, stream=stream, clock=clock) as progress:
+        run_generation(progress, clock, make_record(8), 60)
+        progress.message("checkpoint [8]: fallen back")
+        changes = {
+            "evaluation_return_mean": math.nan,
+            "return_mean": -12345.6,
+            "return_max": 0.0,
+            "episode_length_mean": 1000.0,
+            "env_steps_per_second": 98.6,
+            "seconds_policy": 10.0,
+            "slot_utilization": 1.0,
+        }
+        run_generation(progress, clock, make_record(9, **changes), 30)
+    assert stream.getvalue() == (
+        "generation    9/200  evaluation    5321.0  mean    4980.3  max    6120.5"
+        "  length   812.4  steps/s   10312  policy  41%  environment  50%  noise   3%"
+        "  update   2%  busy  97%  left  3:11:00\n"
+        "checkpoint [8]: fallen back\n"
+        "generation   10/200  evaluation       nan  mean  -12345.6  max       0.0"
+        "  length  1000.0  steps/s      99  policy 100%  environment  50%  noise   3%"
+        "  update   2%  busy 100%  left  2:22:30\n"
+    )
+
+
+def test_plain_lines_are_ascii_and_split_into_names_and_values():
+    stream, clock = io.StringIO(), Clock()
+    with Progress(2, stream=stream, clock=clock) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+        progress.tasks_done(1, 2)
+        run_generation(progress, clock, make_record(1), 1)
+    assert stream.getvalue().isascii()
+    first, last = stream.getvalue().splitlines()
+    words = last.split()
+    assert dict(zip(words[::2], words[1::2], strict=True)) == {
+        "generation": "2/2",
+        "evaluation": "5321.0",
+        "mean": "4980.3",
+        "max": "6120.5",
+        "length": "812.4",
+        "steps/s": "10312",
+        "policy": "41%",
+        "environment": "50%",
+        "noise": "3%",
+        "update": "2%",
+        "busy": "97%",
+        "left": "0:00:00",
+    }
+    assert len(first) == len(last)
+
+
+def test_one_run_of_several_is_named_first():
+    stream, clock = io.StringIO(), Clock()
+    label = "seed 3  run 4/10"
+    with Progress(2, stream=stream, clock=clock, label=label) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+    words = stream.getvalue().split()
+    assert words[:6] == ["seed", "3", "run", "4/10", "generation", "1/2"]
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with Progress(2, console=console, clock=clock, label=label) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+    assert "seed 3  run 4/10  generation 1/2" in console.file.getvalue()
+
+
+class Notebook(io.StringIO):
+    """A stream of a notebook's kernel, told by where its class is from."""
+
+
+Notebook.__module__ = "ipykernel.iostream"
+
+
+def test_in_a_notebook_lines_take_each_others_place():
+    stream, clock = Notebook(), Clock()
+    with Progress(3, stream=stream, clock=clock) as progress:
+        run_generation(progress, clock, make_record(0), 1)
+        run_generation(progress, clock, make_record(1), 1)
+        progress.message("two")
+        progress.message("messages")
+        run_generation(progress, clock, make_record(2), 1)
+    # What is left of a line is what follows its last carriage return.
+    lines = [line.rpartition("\r")[2] for line in stream.getvalue().split("\n")]
+    assert [line[:16] for line in lines] == [
+        "generation  2/3 ",
+        "two",
+        "messages",
+        "generation  3/3 ",
+        "",
+    ]
+
+
+def test_a_generation_without_duration_divides_by_nothing():
+    stream = io.StringIO()
+    with Progress(1, stream=stream, clock=Clock()) as progress:
+        progress.generation_done(make_record(0, seconds_total=0.0))
+    assert "policy   0%" in stream.getvalue()
+
+
+def test_every_line_is_flushed():
+    class Stream(io.StringIO):
+        flushed = 0
+
+        def flush(self):
+            self.flushed = len(self.getvalue())
+
+    stream = Stream()
+    with Progress(2, stream=stream, clock=Clock()) as progress:
+        for line in (lambda: progress.message("x"), lambda: _finish_first(progress)):
+            line()
+            assert stream.flushed == len(stream.getvalue()) > 0
+
+
+def _finish_first(progress):
+    progress.generation_done(make_record(0))
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch, term):
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal()
+    with Progress(1, stream=stream, clock=Clock()) as progress:
+        progress.generation_done(make_record(0))
+    assert stream.getvalue().startswith("generation  1/1  evaluation")
+    assert "\x1b" not in stream.getvalue()
+
+
+# Time left
+
+
+def time_left(progress):
+    return progress_module._duration(progress._time_left())
+
+
+def test_time_left_counts_down():
+    clock = Clock()
+    progress = Progress(10, first_generation=4, stream=io.StringIO(), clock=clock)
+    assert time_left(progress) == "-:--:--"
+    progress.generation_started(4)
+    clock.seconds += 30
+    assert time_left(progress) == "-:--:--"
+    # A quarter took 30 s, so this generation takes 120 s, as do the 5 after it.
+    progress.tasks_done(1, 4)
+    assert time_left(progress) == "0:11:30"
+    clock.seconds += 70
+    progress.generation_done(make_record(4))
+    assert time_left(progress) == "0:08:20"
+    progress.generation_started(5)
+    clock.seconds += 40
+    assert time_left(progress) == "0:07:40"
+    # Past its predecessors' 100 s, the generation counts as about to end.
+    clock.seconds += 500
+    assert time_left(progress) == "0:06:40"
+
+
+def test_time_left_follows_recent_generations():
+    clock = Clock()
+    progress = Progress(100, stream=io.StringIO(), clock=clock)
+    for generation in range(30):
+        seconds = 1000 if generation < 20 else 1
+        run_generation(progress, clock, make_record(generation), seconds)
+    assert time_left(progress) == "0:01:10"
+
+
+def test_time_left_knows_the_limit_on_steps():
+    clock = Clock()
+    record = make_record(0, env_steps=300, total_env_steps=1000)
+    steps = 1000 + 5 * 300 - 1
+    progress = Progress(100, stream=io.StringIO(), clock=clock, max_env_steps=steps)
+    run_generation(progress, clock, record, 10)
+    assert time_left(progress) == "0:00:50"
+    few = Progress(3, stream=io.StringIO(), clock=clock, max_env_steps=steps)
+    run_generation(few, clock, record, 10)
+    assert time_left(few) == "0:00:20"
+
+
+def test_the_bar_is_full_where_the_limit_on_steps_ends_the_run():
+    clock = Clock()
+    progress = Progress(
+        100,
+        console=Console(file=io.StringIO(), force_terminal=True),
+        clock=clock,
+        max_env_steps=1000,
+    )
+    for generation, steps in enumerate([250, 500, 1000]):
+        record = make_record(generation, env_steps=250, total_env_steps=steps)
+        run_generation(progress, clock, record, 10)
+        (bar,) = progress._bar().columns[1].cells
+        assert bar.completed / bar.total == [1 / 4, 2 / 4, 1][generation]
+
+
+# The live bar
+
+
+def live(width, num_generations=200, first_generation=11):
+    """A live bar on a recorded terminal, and its clock."""
+    clock = Clock()
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        height=25,
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="standard",
+        legacy_windows=False,
+        _environ={},
+    )
+    progress = Progress(num_generations, first_generation, console=console, clock=clock)
+    return progress, console, clock
+
+
+def screen(console):
+    """Replays what was written on a terminal of the console's width."""
+    lines, row = [""], 0
+    text = re.sub(r"\x1b\[(\?25[lh]|[0-9;]*m)", "", console.file.getvalue())
+    for token in re.findall(r"\x1b\[[0-9]*[A-Z]|\n|\r|[^\x1b\n\r]+", text):
+        if token == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif token == "\x1b[1A":
+            row -= 1
+        elif token == "\x1b[2K":
+            lines[row] = ""
+        elif token != "\r":
+            assert not token.startswith("\x1b"), token
+            lines[row] += token
+            assert len(lines[row]) <= console.width, "a wrapped line breaks the bar"
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+BAR = "[━╸╺]+"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_bar_shows_everything_without_wrapping(width):
+    progress, console, clock = live(width)
+    with progress:
+        progress.generation_started(11)
+        bar, details = screen(console)
+        assert re.fullmatch(rf"generation 11/200 {BAR} -:--:-- left", bar)
+        assert details == "compiling and running the first generation"
+        run_generation(progress, clock, make_record(11), 40)
+        progress.generation_started(12)
+        clock.seconds += 10
+        progress.tasks_done(32, 512)
+        bar, returns, shares = screen(console)
+        assert re.fullmatch(
+            rf"generation 12/200  episode 32/512 {BAR} 2:05:10 left", bar
+        )
+        assert len(bar) == width
+        assert returns == (
+            "return: evaluation 5321.0  mean 4980.3  max 6120.5  length 812"
+        )
+        assert shares == (
+            "10312 steps/s: policy 41%  environment 50%  noise 3%  update 2%  busy 97%"
+        )
+    assert screen(console) == [bar, returns, shares]
+    assert console.file.getvalue().count("\x1b[?25l") == 1
+    assert console.file.getvalue().endswith("\x1b[?25h")
+
+
+def test_messages_stay_above_the_bar():
+    progress, console, clock = live(80)
+    with progress:
+        run_generation(progress, clock, make_record(11), 40)
+        progress.message("first [bold] notice: 1/2")
+        progress.generation_started(12)
+        progress.message("second")
+    lines = screen(console)
+    assert lines[:2] == ["first [bold] notice: 1/2", "second"]
+    assert len(lines) == 5
+    assert lines[2].startswith("generation 12/200 ")
+
+
+def test_a_narrow_terminal_cuts_lines_short():
+    progress, console, clock = live(40)
+    with progress:
+        run_generation(progress, clock, make_record(11), 40)
+    lines = screen(console)
+    assert len(lines) == 3
+    assert lines[1].endswith("…")
+    assert lines[2].endswith("…")
+
+
+def filled(console):
+    """How many cells of the bar are drawn as done."""
+    frame = console.file.getvalue().rpartition("generation ")[2]
+    done = re.match(r".*?\x1b\[9[12]m([━╸]*)(?:\x1b\[0m\x1b\[91m([╸]))?", frame)
+    return len(done[1] + (done[2] or "")) if done else 0
+
+
+def test_the_bar_moves_with_finished_tasks():
+    progress, console, clock = live(80, num_generations=2, first_generation=0)
+    cells = []
+    with progress:
+        progress.generation_started(0)
+        for done in range(5):
+            clock.seconds += 1
+            progress.tasks_done(done, 4)
+            cells.append(filled(console))
+    # The whole bar is two generations.
+    width = len(re.search(BAR, screen(console)[0])[0])
+    assert cells == sorted(set(cells))
+    assert cells[-1] == pytest.approx(width / 2, abs=1)
+
+
+def test_the_bar_is_full_at_the_end():
+    progress, console, clock = live(80, num_generations=1, first_generation=0)
+    with progress:
+        run_generation(progress, clock, make_record(0), 40)
+    bar = screen(console)[0]
+    assert re.fullmatch("generation 1/1 ━+ 0:00:00 left", bar)
+
+
+def test_finished_tasks_redraw_at_most_four_times_a_second():
+    progress, console, clock = live(80)
+    with progress:
+        progress.generation_started(11)
+        before = console.file.getvalue()
+        for done in range(100):
+            progress.tasks_done(done, 100)
+        clock.seconds += 0.2
+        progress.tasks_done(100, 100)
+        assert console.file.getvalue() == before
+        clock.seconds += 0.1
+        progress.tasks_done(100, 100)
+        assert "episode 100/100" in screen(console)[0]
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_tasks_done_costs_microseconds(is_live):
+    progress = live(80)[0] if is_live else Progress(2, stream=io.StringIO())
+    with progress:
+        # The best of several: another process may hold the core.
+        best = math.inf
+        for _ in range(5):
+            start = time.perf_counter()
+            for done in range(1000):
+                progress.tasks_done(done, 1000)
+            best = min(best, (time.perf_counter() - start) / 1000)
+    assert best < 20e-6
+
+
+def test_an_exception_gives_the_cursor_back():
+    progress, console, _ = live(80)
+    with pytest.raises(KeyboardInterrupt), progress:
+        raise KeyboardInterrupt
+    assert console.file.getvalue().endswith("\x1b[?25h")
+
+
+def test_a_terminal_gets_the_live_bar(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    with Progress(1, stream=stream, clock=Clock()) as progress:
+        progress.generation_done(make_record(0))
+    assert "\x1b[" in stream.getvalue()
+    assert "generation 1/1" in stream.getvalue()
+
+
+# Steps
+
+
+def test_step_lines_are_exact():
+    stream, clock = io.StringIO(), Clock()
+    with StepProgress(1000, done=100, stream=stream, clock=clock) as progress:
+        progress.report(evaluation=f"{12.34:7.1f}")
+        for done in range(110, 301, 10):
+            clock.seconds += 1.5
+            progress.steps_done(done)
+        progress.message("half a minute has gone")
+        progress.report(evaluation=f"{321.0:7.1f}", length="8.0")
+    assert stream.getvalue().splitlines() == [
+        "steps   100/1000  evaluation    12.3  steps/s      -  left  -:--:--",
+        "half a minute has gone",
+        # 200 steps took 30 s, and 700 are left.
+        "steps   300/1000  evaluation   321.0  length 8.0  steps/s      7  left  "
+        "0:01:45",
+    ]
+
+
+def test_speed_of_steps_is_that_of_late():
+    stream, clock = io.StringIO(), Clock()
+    progress = StepProgress(10_000, stream=stream, clock=clock)
+    done = 0
+    for speed in (50, 10):
+        for _ in range(100):
+            clock.seconds += 1.0
+            done += speed
+            progress.steps_done(done)
+    progress.report()
+    assert "steps/s     10  left  0:06:40" in stream.getvalue()
+
+
+def test_a_bar_of_steps_moves_and_fits():
+    stream, clock = Terminal(), Clock()
+    console = Console(file=stream, width=80, force_terminal=True, height=10)
+    with StepProgress(1000, console=console, clock=clock) as progress:
+        clock.seconds += 10.0
+        progress.steps_done(250)
+        progress.report(evaluation="321.0")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert "no evaluation yet" in text
+    assert re.search(r"steps 250/1000 .*━+.* 0:00:30 left", text)
+    assert "evaluation 321.0  steps/s 25" in text
+    assert max(map(len, re.split(r"[\r\n]+", text))) <= 80

@@ -1,0 +1,217 @@
+"""evosax under our conventions, and our algorithm against evosax's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from evosax.algorithms import SNES, Open_ES
+from evosax.core.fitness_shaping import (
+    identity_fitness_shaping_fn,
+    weights_fitness_shaping_fn,
+)
+
+from jax_es.config import ConfigError, ESConfig
+from jax_es.es.evosax_bridge import evosax_strategy
+from jax_es.es.noise import FullNoise
+from jax_es.es.openai_es import openai_es
+from jax_es.es.optimizers import make_optimizer
+
+MEAN = {"bias": jnp.array([3.0, -2.0]), "kernel": jnp.full((2, 2), 0.5)}
+CENTRE = 1.5
+
+
+def negative_distance(members) -> jax.Array:
+    """−‖θ − c‖², ``[…]``: the optimum is every weight at ``CENTRE``."""
+    bias = jnp.sum((members["bias"] - CENTRE) ** 2, axis=-1)
+    return -bias - jnp.sum((members["kernel"] - CENTRE) ** 2, axis=(-2, -1))
+
+
+def distance(mean) -> float:
+    return float(jnp.sqrt(-negative_distance(mean)))
+
+
+def unlike_anything(members) -> np.ndarray:
+    """Not symmetric; has a maximum nowhere near."""
+    flat = np.concatenate(
+        [np.asarray(members["bias"]), np.asarray(members["kernel"]).reshape(8, 2, 4)],
+        axis=-1,
+    )
+    return np.sin(2 * flat).sum(-1) + flat @ np.linspace(-1, 1, 6)
+
+
+class OpenESOnOurNoise:
+    """evosax's ``Open_ES``, told our members and our fitness with its sign."""
+
+    def __init__(self, config: ESConfig, optimizer, shaping_fn) -> None:
+        self.algorithm = Open_ES(
+            2 * config.num_pairs,
+            MEAN,
+            # evosax hands its optimizer a gradient to descend, ours one to climb.
+            optimizer=optax.chain(optax.scale(-1.0), optimizer),
+            std_schedule=optax.constant_schedule(config.sigma),
+            fitness_shaping_fn=shaping_fn,
+        )
+        self.params = self.algorithm.default_params
+        self.state = self.algorithm.init(jax.random.key(0), MEAN, self.params)
+
+    def tell(self, members, fitness) -> None:
+        """Takes leaves ``[N, 2, …]`` and fitness ``[N, 2]``."""
+        population = jax.tree.map(lambda m: m.reshape(-1, *m.shape[2:]), members)
+        self.state, _ = self.algorithm.tell(
+            jax.random.key(0),
+            population,
+            -jnp.asarray(fitness, jnp.float32).ravel(),
+            self.state,
+            self.params,
+        )
+
+    @property
+    def mean(self):
+        return self.algorithm.get_mean(self.state)
+
+
+def close(first, second, atol) -> None:
+    for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=atol)
+
+
+def test_gradient_equals_that_of_evosax():
+    # Raw fitness: g = 1/(2Nσ) Σ (F⁺ − F⁻) ε, before any shaping or optimizer.
+    config = ESConfig(num_pairs=8, sigma=0.1)
+    evosax = OpenESOnOurNoise(config, optax.sgd(-1.0), identity_fitness_shaping_fn)
+    es = openai_es(config)
+    population = es.ask(es.init(jax.random.key(4), MEAN))
+    members = population.members(es.noise)["params"]
+    fitness = unlike_anything(members)
+    evosax.tell(members, fitness)
+    total = FullNoise().weighted_sum(
+        population.key, jnp.arange(8), jnp.asarray(fitness[:, 0] - fitness[:, 1]), MEAN
+    )
+    ours = jax.tree.map(lambda leaf: leaf / (2 * 8 * 0.1), total)
+    theirs = jax.tree.map(jnp.subtract, evosax.mean, MEAN)
+    # θ ± σε rounds in float32, and evosax divides that by σ² again.
+    close(ours, theirs, atol=1e-4)
+    assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(ours)) > 1
+
+
+def test_updates_equal_those_of_evosax():
+    # Several generations, with ties and failed members: the shaping of Salimans et
+    # al., our optax chain with its decay, and everything between.
+    config = ESConfig(
+        num_pairs=8,
+        sigma=0.1,
+        learning_rate=0.05,
+        weight_decay=0.02,
+        shaping="centered_rank",
+    )
+    es = openai_es(config)
+    chain = make_optimizer(config)
+    evosax = OpenESOnOurNoise(config, chain, Open_ES(2, MEAN).fitness_shaping_fn)
+    state = es.init(jax.random.key(4), MEAN)
+    ask = jax.jit(lambda state: es.ask(state).members(es.noise)["params"])
+    for _ in range(4):
+        members = ask(state)
+        fitness = np.round(unlike_anything(members), 1)
+        fitness[0, 0] = fitness[3, 1] = fitness[5, 1] = np.nan
+        state, _ = es.tell(state, fitness)
+        evosax.tell(members, fitness)
+        close(state.mean, evosax.mean, atol=2e-5)
+    assert abs(state.mean["bias"] - MEAN["bias"]).max() > 0.01
+
+
+@pytest.fixture(scope="module")
+def shaped_by() -> list:
+    """What a constructor argument of evosax was called with."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def snes(shaped_by):
+    """By class, with a field of evosax's parameters and a constructor argument."""
+
+    def shaping(population, fitness, state, params):
+        shaped_by.append(params)
+        return weights_fitness_shaping_fn(population, fitness, state, params)
+
+    return evosax_strategy(SNES, 6, MEAN, std_init=0.3, fitness_shaping_fn=shaping)
+
+
+def test_evosax_maximises(snes, shaped_by):
+    state = snes.init(jax.random.key(0), MEAN)
+    evaluate = jax.jit(negative_distance)
+    for _ in range(60):
+        state, info = snes.tell(state, evaluate(snes.ask(state)))
+    assert distance(state.mean) < 0.15 * distance(MEAN)
+    assert state.generation == 60
+    norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(state.mean)))
+    assert info.mean_norm == pytest.approx(norm, rel=1e-5)
+    assert shaped_by
+
+
+def test_members_are_weight_pytrees_around_the_mean(snes):
+    state = snes.init(jax.random.key(0), MEAN)
+    members = snes.ask(state)
+    assert jax.tree.map(jnp.shape, members) == {"bias": (6, 2), "kernel": (6, 2, 2)}
+    offsets = jax.tree.map(lambda m, centre: m - centre[None], members, MEAN)
+    spread = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(offsets)])
+    # 36 draws of σ = 0.3; the standard error of their spread is 0.035.
+    assert spread.std() == pytest.approx(0.3, abs=0.14)
+    assert (state.mean["bias"] == MEAN["bias"]).all()
+
+
+def test_ask_and_tell_are_pure(snes):
+    state = snes.init(jax.random.key(0), MEAN)
+    members = snes.ask(state)
+    fitness = negative_distance(members)
+    first, info = snes.tell(state, fitness)
+    second, _ = snes.tell(state, fitness)
+    close(first.mean, second.mean, atol=0)
+    close(snes.ask(state), members, atol=0)
+    # The next generation has other members, and the mean has moved by what info says.
+    assert (snes.ask(first)["bias"] != members["bias"]).all()
+    moved = jax.tree.map(jnp.subtract, first.mean, state.mean)
+    assert info.update_norm == pytest.approx(float(optax.tree.norm(moved)), rel=1e-5)
+    assert info.update_norm > 0
+    other = snes.init(jax.random.key(1), MEAN)
+    assert (snes.ask(other)["bias"] != members["bias"]).all()
+
+
+def test_failed_members_rank_worst(snes):
+    state = snes.init(jax.random.key(0), MEAN)
+    fitness = negative_distance(snes.ask(state))
+    failed, info = snes.tell(state, fitness.at[2].set(jnp.nan).at[4].set(jnp.inf))
+    poor, _ = snes.tell(state, fitness.at[2].set(-1e6).at[4].set(-1e6))
+    assert info.num_nonfinite == 2
+    close(failed.mean, poor.mean, atol=1e-6)
+
+
+def test_second_generation_compiles_nothing(snes, compilations):
+    state = snes.init(jax.random.key(0), MEAN)
+    for generation in range(3):
+        if generation == 2:
+            compilations.clear()
+        snes.ask(state)
+        state, _ = snes.tell(state, np.arange(6.0))
+    assert not compilations
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 2), (6, 1)])
+def test_wrong_fitness_shape_says_what_is_expected(snes, shape):
+    with pytest.raises(ValueError, match=r"\[population_size\] = \(6,\)") as caught:
+        snes.tell(snes.init(jax.random.key(0), MEAN), jnp.zeros(shape))
+    assert str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "hyperparameters", "message"),
+    [
+        ("SNESS", {}, "no distribution-based algorithm 'SNESS'; choose one of.*SNES"),
+        ("SNES", {"sigma": 1.0}, "SNES has no hyperparameter sigma; it has.*std_init"),
+        ("RandomSearch", {}, "RandomSearch needs the hyperparameter sampling_fn"),
+        ("SV_Open_ES", {}, "SV_Open_ES moves several means"),
+    ],
+)
+def test_bad_input_is_named(algorithm, hyperparameters, message):
+    with pytest.raises(ConfigError, match=message):
+        evosax_strategy(algorithm, 6, MEAN, **hyperparameters)

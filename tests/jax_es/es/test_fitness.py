@@ -1,0 +1,322 @@
+"""The weights of every shaping rule, by hand, by NumPy and under transformations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.es.fitness import (
+    SHAPINGS,
+    centered_rank,
+    pair_rank,
+    ranks,
+    replace_nonfinite,
+    shape_elites,
+    standardize,
+)
+
+NAN, INF = float("nan"), float("inf")
+FAILURES = [NAN, INF, -INF]
+
+pytestmark = pytest.mark.usefixtures("strict_jax")
+
+
+def numpy_ranks(values: np.ndarray) -> np.ndarray:
+    """Counts, for each value, those below it and half of its other equals."""
+    below = (values[None, :] < values[:, None]).sum(axis=1)
+    equal = (values[None, :] == values[:, None]).sum(axis=1)
+    return below + (equal - 1) / 2
+
+
+def numpy_weights(shaping: str, returns: np.ndarray) -> np.ndarray:
+    """The rules in float64 for finite returns, sharing no code with ours."""
+    returns = np.asarray(returns, np.float64)
+    plus, minus = returns[:, 0], returns[:, 1]
+    num_pairs = len(returns)
+    if shaping == "pair_rank":
+        return -1 + 2 * numpy_ranks(plus - minus) / (num_pairs - 1)
+    if shaping == "centered_rank":
+        rank = numpy_ranks(np.concatenate([plus, minus])) / (2 * num_pairs - 1)
+        return rank[:num_pairs] - rank[num_pairs:]
+    mean = returns.sum() / returns.size
+    std = np.sqrt(((returns - mean) ** 2).sum() / returns.size)
+    return (plus - minus) / std
+
+
+# Compiled, as ``tell`` runs them: what must be exact must survive XLA.
+COMPILED = {name: jax.jit(rule) for name, rule in SHAPINGS.items()}
+
+
+def weights(shaping: str, returns) -> np.ndarray:
+    return np.asarray(COMPILED[shaping](jnp.asarray(returns, jnp.float32)))
+
+
+@pytest.fixture(params=list(SHAPINGS))
+def shaping(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [
+        # Differences 2, 0, −3, −½ have ranks 3, 2, 0, 1 of 3.
+        ([[3, 1], [0, 0], [1, 4], [5, 5.5]], [1, 1 / 3, -1, -1 / 3]),
+        # The two equal differences share ranks 1 and 2 of 2.
+        ([[2, 1], [7, 6], [0, 2]], [0.5, 0.5, -1]),
+        ([[1, 0], [0, 1]], [1, -1]),
+        # Ranks of differences: a pair that differs by 0 need not have weight 0.
+        ([[1, 0], [2, 0], [5, 5]], [0, 1, -1]),
+    ],
+)
+def test_pair_rank_by_hand(returns, expected):
+    np.testing.assert_allclose(weights("pair_rank", returns), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [
+        # Sorted 0 0 1 1 3 4: ranks 4 − 2½, ½ − ½, 2½ − 5, each of 5.
+        ([[3, 1], [0, 0], [1, 4]], [0.3, 0, -0.5]),
+        ([[10, -10]], [1]),
+        ([[0, 1], [2, 3]], [-1 / 3, -1 / 3]),
+    ],
+)
+def test_centered_rank_by_hand(returns, expected):
+    np.testing.assert_allclose(weights("centered_rank", returns), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [
+        # Mean 2, standard deviation 1.
+        ([[3, 1], [1, 3]], [2, -2]),
+        # Mean 1, variance (1 + 1 + 1 + 9) / 4 = 3.
+        ([[0, 0], [0, 4]], [0, -4 / np.sqrt(3)]),
+    ],
+)
+def test_standardize_by_hand(returns, expected):
+    np.testing.assert_allclose(weights("standardize", returns), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_pairs", [2, 7, 300])
+def test_agrees_with_numpy(shaping, num_pairs):
+    random = np.random.default_rng(num_pairs)
+    continuous = random.normal(40, 12, (num_pairs, 2)).astype(np.float32)
+    # Few distinct values: most members are tied with others.
+    tied = random.integers(0, 5, (num_pairs, 2)).astype(np.float32)
+    for returns in (continuous, tied):
+        np.testing.assert_allclose(
+            weights(shaping, returns),
+            numpy_weights(shaping, returns),
+            rtol=2e-5,
+            atol=1e-6,
+        )
+
+
+def test_ties_share_their_mean_rank():
+    values = jnp.array([2.0, 1.0, 2.0, 2.0, -5.0])
+    assert ranks(values).tolist() == [3.0, 1.0, 3.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e9, 7e22])
+@pytest.mark.parametrize("num_pairs", [2, 3, 40])
+def test_equal_returns_pull_nowhere(shaping, num_pairs, value):
+    # Exactly zero: θ would otherwise drift on a plateau, in the order of indices.
+    assert not weights(shaping, np.full((num_pairs, 2), value)).any()
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_all_failed_pulls_nowhere(shaping, failure):
+    assert not weights(shaping, np.full((5, 2), failure)).any()
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize(
+    ("offset", "spread"),
+    [(0, 0), (0, 1), (0, 1e9), (1e9, 0), (1e9, 64), (-1e9, 1e3), (5, 1e-30)],
+)
+def test_failed_member_ranks_worst(shaping, failure, offset, spread):
+    random = np.random.default_rng(0)
+    returns = np.float32(offset + spread * random.uniform(-1, 1, (8, 2)))
+    returns[0, 0] = returns[5, 0] = failure
+    returns[3, 1] = failure
+    shaped = weights(shaping, returns)
+    assert np.isfinite(shaped).all()
+    # θ moves away from the failed member in every pair that has one.
+    assert max(shaped[0], shaped[5]) < 0 < shaped[3]
+    others = np.delete(shaped, [0, 3, 5])
+    if shaping == "centered_rank":
+        # A weight depends on the partner too; the failed member is just the lowest.
+        lowest = returns[np.isfinite(returns)].min()
+        replaced = np.where(np.isfinite(returns), returns, lowest - 1e12)
+        np.testing.assert_allclose(
+            shaped, numpy_weights(shaping, replaced), rtol=1e-5, atol=1e-6
+        )
+    else:
+        # A failure is a larger difference than any between two finite returns.
+        assert max(shaped[0], shaped[5]) < others.min()
+        assert shaped[3] > others.max()
+
+
+def test_pair_of_two_failures_counts_as_a_tie():
+    returns = [[1, 0], [NAN, -INF], [0, 1]]
+    assert weights("pair_rank", returns).tolist() == [1, 0, -1]
+    assert weights("centered_rank", returns)[1] == 0
+    assert weights("standardize", returns)[1] == 0
+
+
+def test_failures_are_all_equally_bad():
+    returns = jnp.array([[3.0, NAN], [INF, 1.0], [-INF, 2.0]])
+    replaced = np.asarray(replace_nonfinite(returns))
+    assert replaced[0, 0] == 3
+    assert replaced[0, 1] == replaced[1, 0] == replaced[2, 0]
+    # By at least the range 3 − 1, so that a difference with one is the largest.
+    assert replaced[0, 1] <= 1 - 2
+
+
+def test_replacement_keeps_finite_returns_to_the_bit():
+    returns = np.random.default_rng(1).normal(0, 1e4, (20, 2)).astype(np.float32)
+    assert (np.asarray(replace_nonfinite(jnp.asarray(returns))) == returns).all()
+
+
+def test_nan_weights_equal_those_of_a_very_bad_return():
+    # Ranks do not see how bad the worst is.
+    failed = [[1, 5], [NAN, 2], [4, 3]]
+    poor = [[1, 5], [-1e6, 2], [4, 3]]
+    for rule in ("pair_rank", "centered_rank"):
+        assert (weights(rule, failed) == weights(rule, poor)).all()
+
+
+def test_huge_returns_keep_their_order():
+    # Neighbouring float32 numbers near 1e9 are 64 apart.
+    returns = 1e9 + 64.0 * np.array([[1, 0], [0, 3], [5, 1], [2, 2]])
+    for rule in ("pair_rank", "centered_rank"):
+        np.testing.assert_allclose(
+            weights(rule, returns), numpy_weights(rule, returns), atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("power", [-80, -20, 20, 62, 80, 110])
+def test_any_magnitude_gives_the_same_weights_to_the_bit(shaping, power):
+    """Squares of returns above 1e19 are more than float32 holds."""
+    returns = np.random.default_rng(9).normal(size=(20, 2)).astype(np.float32)
+    expected = weights(shaping, returns)
+    assert (weights(shaping, returns * np.float32(2.0) ** power) == expected).all()
+    assert np.abs(expected).max() > 0.5
+
+
+def test_weights_are_finite_at_the_end_of_float32(shaping):
+    returns = [[3e38, -3e38], [1.0, 0.0], [NAN, 2e38], [-1e19, INF]]
+    shaped = weights(shaping, returns)
+    assert np.isfinite(shaped).all()
+    assert shaped[0] > shaped[1] > shaped[2]
+
+
+def test_standardize_loses_at_most_the_rounding_of_its_mean():
+    # An error of δ in the float32 mean adds δ² to the variance: here δ ≤ 128.
+    returns = 1e9 + 64.0 * np.array([[100, 0], [0, 300], [500, 100], [200, 200]])
+    np.testing.assert_allclose(
+        weights("standardize", returns),
+        numpy_weights("standardize", returns),
+        rtol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("transform", [np.exp, lambda x: x**3, lambda x: 9 * x + 4])
+def test_centered_rank_ignores_monotone_transforms(transform):
+    returns = np.random.default_rng(2).normal(size=(40, 2))
+    assert (
+        weights("centered_rank", transform(returns))
+        == weights("centered_rank", returns)
+    ).all()
+
+
+def test_translation_changes_nothing(shaping):
+    # Integers: the translation itself must not round.
+    returns = np.random.default_rng(3).integers(-99, 99, (40, 2))
+    np.testing.assert_allclose(
+        weights(shaping, returns + 1000), weights(shaping, returns), atol=2e-6
+    )
+
+
+def test_positive_scale_changes_nothing(shaping):
+    returns = np.random.default_rng(4).integers(-99, 99, (40, 2))
+    np.testing.assert_allclose(
+        weights(shaping, returns * 4096), weights(shaping, returns), atol=2e-6
+    )
+
+
+def test_pair_rank_ignores_what_a_pair_shares():
+    # The point of common seeds: an easy seed lifts both members of its pair.
+    random = np.random.default_rng(5)
+    returns = random.integers(-99, 99, (40, 2))
+    luck = random.integers(-9999, 9999, (40, 1))
+    assert (weights("pair_rank", returns + luck) == weights("pair_rank", returns)).all()
+    assert (
+        weights("centered_rank", returns + luck) != weights("centered_rank", returns)
+    ).any()
+
+
+def test_exchanged_signs_negate_the_weights(shaping):
+    returns = np.random.default_rng(6).integers(0, 9, (40, 2))
+    np.testing.assert_allclose(
+        weights(shaping, returns[:, ::-1]), -weights(shaping, returns), atol=2e-7
+    )
+
+
+def test_weights_follow_their_pairs(shaping):
+    random = np.random.default_rng(7)
+    returns = random.integers(0, 9, (40, 2))
+    order = random.permutation(40)
+    np.testing.assert_allclose(
+        weights(shaping, returns[order]), weights(shaping, returns)[order], atol=2e-7
+    )
+
+
+def test_scale_of_the_weights():
+    returns = np.random.default_rng(8).normal(size=(1000, 2))
+    pair = weights("pair_rank", returns)
+    assert (pair.min(), pair.max()) == pytest.approx((-1, 1), abs=1e-6)
+    assert abs(pair.mean()) < 1e-6
+    assert np.abs(weights("centered_rank", returns)).max() <= 1
+    # Differences of two independent unit-variance scores have variance 2.
+    assert weights("standardize", returns).std() == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_shaping_keeps_float32_under_jit(shaping):
+    returns = jnp.arange(12, dtype=jnp.float32).reshape(6, 2) ** 2
+    shaped = jax.jit(SHAPINGS[shaping])(returns)
+    assert (shaped.shape, shaped.dtype) == ((6,), jnp.float32)
+    np.testing.assert_allclose(shaped, SHAPINGS[shaping](returns), rtol=1e-6)
+
+
+def test_elites_alone_are_weighed_by_hand():
+    """Two of four pairs: the ones with 9 and with 8, shaped among themselves."""
+    returns = jnp.array([[1.0, 2.0], [9.0, 3.0], [0.0, 8.0], [5.0, 5.0]])
+    weights = shape_elites(lambda r: r[:, 0] - r[:, 1], returns, 0.5)
+    # 6 and −8, times 4/2 since Σ wᵢ εᵢ is divided by all four pairs.
+    np.testing.assert_array_equal(weights, [0.0, 12.0, -16.0, 0.0])
+
+
+def test_elites_equal_ars_on_random_returns():
+    """Mania et al. 2018: Σ over the b best of (r⁺ − r⁻) δ / (b · their std)."""
+    rng = np.random.default_rng(0)
+    returns, deltas = rng.normal(size=(20, 2)), rng.normal(size=(20, 3))
+    best = np.argsort(-returns.max(axis=1))[:6]
+    kept = returns[best]
+    expected = (kept[:, 0] - kept[:, 1]) @ deltas[best] / (6 * kept.std())
+    weights = shape_elites(standardize, jnp.asarray(returns), 0.3)
+    np.testing.assert_allclose(weights @ deltas / 20, expected, rtol=1e-4)
+
+
+def test_members_that_failed_are_no_elites():
+    returns = jnp.array([[jnp.nan, 5.0], [jnp.nan, jnp.inf], [4.0, 3.0], [2.0, 1.0]])
+    weights = shape_elites(pair_rank, returns, 0.5)
+    np.testing.assert_array_equal(np.flatnonzero(weights), [0, 2])
+
+
+def test_all_pairs_are_elites_by_default():
+    returns = jnp.asarray(np.random.default_rng(1).normal(size=(9, 2)))
+    np.testing.assert_array_equal(
+        shape_elites(centered_rank, returns, 1.0), centered_rank(returns)
+    )

@@ -1,0 +1,388 @@
+"""ε: uncorrelated, antithetic, and the same wherever it is drawn; full or factored."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.config import ESConfig
+from jax_es.es.noise import FullNoise, LowRankNoise, member_key, normals, unflatten
+from jax_es.es.openai_es import openai_es
+from tests.models.perturbed import materialised
+
+pytestmark = pytest.mark.usefixtures("strict_jax")
+
+FULL = FullNoise()
+FAMILIES = {"full": FULL, "rank-1": LowRankNoise(1), "rank-4": LowRankNoise(4)}
+KEY = jax.random.fold_in(jax.random.key(7), 3)
+MEAN = {
+    "conv": jnp.zeros((2, 2, 3, 10)),
+    "dense": {"kernel": jnp.zeros((6, 4)), "bias": jnp.zeros(4)},
+    "scale": jnp.zeros(()),
+    "table": jnp.zeros((12, 9)),
+    "thin": jnp.zeros((2, 2)),
+}
+FACTORED = {
+    "full": set(),
+    "rank-1": {"conv", "dense", "table"},
+    "rank-4": {"conv", "table"},
+}
+NUM_PAIRS = 130  # more than two blocks of the low-rank sum, and not a multiple
+
+
+class Family:
+    """One noise family and its programs, compiled once: threefry is slow to compile."""
+
+    def __init__(self, noise):
+        self.noise = noise
+        self.es = openai_es(ESConfig(num_pairs=8, sigma=0.02), noise)
+        self.sample = jax.jit(noise.sample)
+        self.weighted_sum = jax.jit(noise.weighted_sum)
+        self.members = jax.jit(lambda state: self.es.ask(state).members(noise))
+        self.draw = jax.jit(self._draw)
+        self.draw_all = jax.jit(jax.vmap(self._draw, in_axes=(None, 0)))
+
+    def _draw(self, generation_key, pair):
+        epsilon = self.noise.sample(member_key(generation_key, pair), MEAN)
+        return self.noise.member(MEAN, epsilon, jnp.float32(1))
+
+    def drawn(self, generation_key, pair: int) -> dict:
+        """One pair's ε, shaped like the weights: θ + 1·ε at θ = 0."""
+        return written_out(self.draw(generation_key, np.int32(pair)))
+
+    def drawn_all(self, generation_key) -> dict:
+        """The ε of the first pairs, ``[NUM_PAIRS, …]``."""
+        pairs = np.arange(NUM_PAIRS, dtype=np.int32)
+        return written_out(self.draw_all(generation_key, pairs))
+
+    def sum(self, pairs, weights) -> dict:
+        return self.weighted_sum(KEY, np.int32(pairs), np.float32(weights), MEAN)
+
+
+PROGRAMS = {name: Family(noise) for name, noise in FAMILIES.items()}
+
+
+@pytest.fixture(params=FAMILIES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def family(name):
+    return PROGRAMS[name]
+
+
+def written_out(member) -> dict:
+    """What a member adds to θ = 0, as full arrays in float64."""
+    if "params" in member:
+        return jax.tree.map(np.float64, member["params"])
+    return materialised(member["perturbation"], MEAN)
+
+
+def flat(tree) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def rows(tree, num_rows: int) -> np.ndarray:
+    """Leaves with a leading axis side by side, ``[num_rows, …]``."""
+    leaves = [np.reshape(leaf, (num_rows, -1)) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves, axis=1)
+
+
+# Shapes and draws
+
+
+def test_epsilon_has_the_shape_of_the_weights(family):
+    shapes = jax.tree.map(lambda leaf: leaf.shape, MEAN)
+    assert jax.tree.map(lambda leaf: leaf.shape, family.drawn(KEY, 0)) == shapes
+    types = {leaf.dtype for leaf in jax.tree.leaves(family.draw(KEY, 0))}
+    assert types == {jnp.dtype(jnp.float32)}
+
+
+def test_a_matrix_is_factored_where_that_is_smaller(name, family):
+    if name == "full":
+        return
+    rank = family.noise.rank
+    perturbation = family.draw(KEY, 0)["perturbation"]
+    matrices = {**perturbation, "dense": perturbation["dense"]["kernel"]}
+    sizes = {"conv": (12, 10), "dense": (6, 4), "table": (12, 9)}
+    for matrix, (a, b) in sizes.items():
+        if matrix in FACTORED[name]:
+            assert rank * (a + b) < a * b
+            left, right = matrices[matrix]
+            assert (left.shape, right.shape) == ((a, rank), (b, rank))
+        else:
+            assert rank * (a + b) >= a * b
+            assert matrices[matrix].shape == (a, b)
+    assert perturbation["thin"].shape == (2, 2)  # factors would be just as large
+    assert perturbation["dense"]["bias"].shape == (4,)
+    assert perturbation["scale"].shape == ()
+
+
+def test_all_weights_get_noise_of_their_own(family):
+    """No number is used twice, and none is left at 0."""
+    one = flat(family.drawn(KEY, 0))
+    assert len(np.unique(np.abs(one))) == one.size
+    assert (one != 0).all()
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_low_rank_draws_as_few_numbers_as_it_says(rank):
+    # Two matrices in factors, r(a + b) each, and a bias; rounded up to 16.
+    mean = {"a": jnp.zeros((30, 20)), "b": jnp.zeros((2, 5, 40)), "c": jnp.zeros(7)}
+    count = rank * (30 + 20) + rank * (10 + 40) + 7
+    (length,) = jax.eval_shape(LowRankNoise(rank).sample, KEY, mean).shape
+    assert length == -(-count // 16) * 16
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000])
+def test_normals_begin_as_jax_draws_them(count):
+    # Whatever fills up the last row changes nothing before it.
+    drawn = normals(KEY, count)
+    assert drawn.shape == (-(-count // 16) * 16,)
+    assert drawn.dtype == jnp.float32
+    expected = jax.random.normal(KEY, (count,))
+    np.testing.assert_allclose(drawn[:count], expected, rtol=1e-6, atol=0)
+
+
+def test_epsilon_does_not_depend_on_who_draws_it(name, family):
+    # Summing four products may cancel digits; nothing else is added to anything.
+    cancelled = 1e-6 if name == "rank-4" else 0
+    alone = flat(family.drawn(KEY, 5))
+    together = rows(family.drawn_all(KEY), NUM_PAIRS)[5]
+    other_device = jax.device_put(KEY, jax.devices()[-1])
+    assert jax.devices()[-1] != jax.devices()[0]
+    assert (flat(family.drawn(other_device, 5)) == alone).all()
+    # Other programs may round the last digit of the inverse error function otherwise;
+    # 0 + 1·ε adds no digit, and 0·ε of other pairs nothing.
+    for epsilon in (
+        together,
+        flat(family.sum([5] + 11 * [0], [1] + 11 * [0])),
+        flat(family.sum(np.arange(12), np.eye(12)[5])),
+    ):
+        np.testing.assert_allclose(epsilon, alone, rtol=2e-6, atol=cancelled)
+
+
+def test_epsilon_does_not_depend_on_the_mean(family):
+    moved = jax.tree.map(lambda leaf: leaf + 3, MEAN)
+    assert (family.sample(KEY, moved) == family.sample(KEY, MEAN)).all()
+
+
+# Members
+
+
+def test_pairs_are_exactly_antithetic(family):
+    # θ = 0: the two members are each other's negative, bit for bit.
+    members = written_out(family.members(family.es.init(KEY, MEAN)))
+    for leaf in jax.tree.leaves(members):
+        assert (leaf[:, 0] == -leaf[:, 1]).all()
+        assert (leaf[:, 0] != 0).all()
+
+
+def test_members_are_mean_plus_and_minus_sigma_epsilon(family):
+    random = np.random.default_rng(2)
+    mean = jax.tree.map(
+        lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), MEAN
+    )
+    state = family.es.init(KEY, mean)
+    members = family.members(state)
+    if "params" in members:
+        weights = members["params"]
+    else:
+        shared = family.noise.shared(mean)["params"]
+        jax.tree.map(np.testing.assert_array_equal, shared, mean)
+        added = materialised(members["perturbation"], MEAN)
+        weights = jax.tree.map(np.add, mean, added)
+    epsilon = family.drawn_all(family.es.ask(state).key)
+    for member, unit, centre in zip(
+        *map(jax.tree.leaves, (weights, epsilon, mean)), strict=True
+    ):
+        step, centre = 0.02 * unit[:8], np.asarray(centre)
+        np.testing.assert_allclose(member[:, 0], centre + step, rtol=3e-7, atol=1e-7)
+        np.testing.assert_allclose(member[:, 1], centre - step, rtol=3e-7, atol=1e-7)
+
+
+# The weighted sum
+
+
+def test_weighted_sum_equals_a_loop(family):
+    """Over the written-out ε's, one after the other; several blocks and a rest."""
+    random = np.random.default_rng(0)
+    weights = np.float32(random.normal(size=NUM_PAIRS))
+    epsilons = family.drawn_all(KEY)
+    expected = jax.tree.map(np.zeros_like, jax.tree.map(np.float64, MEAN))
+    for pair in range(NUM_PAIRS):
+        expected = jax.tree.map(
+            lambda total, e, pair=pair: total + np.float64(weights[pair]) * e[pair],
+            expected,
+            epsilons,
+        )
+    total = family.sum(np.arange(NUM_PAIRS), weights)
+    assert jax.tree.structure(total) == jax.tree.structure(MEAN)
+    for leaf, other, centre in zip(
+        *map(jax.tree.leaves, (total, expected, MEAN)), strict=True
+    ):
+        assert (leaf.shape, leaf.dtype) == (centre.shape, centre.dtype)
+        np.testing.assert_allclose(leaf, other, rtol=1e-5, atol=5e-5)
+
+
+def test_weighted_sum_does_not_depend_on_order_or_chunks(family):
+    weights = np.float32(np.random.default_rng(1).normal(size=NUM_PAIRS))
+    pairs = np.arange(NUM_PAIRS)
+    whole = flat(family.sum(pairs, weights))
+    shuffle = np.random.default_rng(2).permutation(NUM_PAIRS)
+    shuffled = flat(family.sum(shuffle, weights[shuffle]))
+    # Twelve at a time, the programs of other tests; the last ones count nothing.
+    padded = np.zeros(132, np.float32)
+    padded[:NUM_PAIRS] = weights
+    chunks = [
+        flat(family.sum(np.arange(i, i + 12), padded[i : i + 12]))
+        for i in range(0, 132, 12)
+    ]
+    np.testing.assert_allclose(shuffled, whole, atol=5e-5)
+    np.testing.assert_allclose(sum(chunks), whole, atol=5e-5)
+
+
+def test_weights_of_zero_add_exactly_nothing(family):
+    total = flat(family.sum(np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS)))
+    assert not total.any()
+
+
+@pytest.mark.parametrize(
+    ("noise", "few", "most"),
+    # Full: the accumulator, one ε, and the integers that threefry makes it from.
+    # Low-rank: the sum and its addend, and 64 ε's of 500 numbers, likewise.
+    [(FULL, 4, 8 * 60_000), (LowRankNoise(1), 128, 3 * 60_000 + 8 * 64 * 500)],
+    ids=["full", "rank-1"],
+)
+def test_memory_of_weighted_sum_does_not_grow_with_pairs(noise, few, most):
+    mean = {"w": jax.ShapeDtypeStruct((300, 200), jnp.float32)}
+
+    def scratch_bytes(num_pairs: int) -> int:
+        pairs = jax.ShapeDtypeStruct((num_pairs,), jnp.int32)
+        weights = jax.ShapeDtypeStruct((num_pairs,), jnp.float32)
+        compiled = jax.jit(noise.weighted_sum).lower(KEY, pairs, weights, mean)
+        return compiled.compile().memory_analysis().temp_size_in_bytes
+
+    little, much = scratch_bytes(few), scratch_bytes(4000)
+    # Nothing but copies of the two vectors of inputs may grow.
+    assert much - little <= 4000 * 16
+    assert much < 4 * most
+
+
+# Statistics
+
+
+def entries(generations: int, pairs: int, size: int) -> np.ndarray:
+    """ε of ``generations × pairs`` pairs, one a row, as the algorithm keys them."""
+    generation, pair = jnp.divmod(jnp.arange(generations * pairs), pairs)
+    mean = {"first": jnp.zeros(size // 2), "second": jnp.zeros(size // 2)}
+
+    @jax.vmap
+    def draw(generation, pair):
+        generation_key = jax.random.fold_in(jax.random.key(0), generation)
+        return FULL.sample(member_key(generation_key, pair), mean)
+
+    return np.asarray(jax.jit(draw)(generation, pair), np.float64)
+
+
+def test_epsilon_is_standard_normal():
+    sample = entries(10, 20, 2000).ravel()
+    error = 1 / np.sqrt(sample.size)
+    # Moments of N(0, 1), and the standard errors of their estimates, at 4.5 of them.
+    assert abs(sample.mean()) < 4.5 * error
+    assert abs((sample**2).mean() - 1) < 4.5 * error * np.sqrt(2)
+    assert abs((sample**3).mean()) < 4.5 * error * np.sqrt(15)
+    assert abs((sample**4).mean() - 3) < 4.5 * error * np.sqrt(96)
+    # The tails too: 4.55 % lie beyond two standard deviations.
+    beyond = 0.0455003
+    assert abs((abs(sample) > 2).mean() - beyond) < 4.5 * error * np.sqrt(beyond)
+
+
+def test_pairs_generations_and_leaves_are_uncorrelated():
+    # Halves of a row belong to two leaves; each half is a row of its own here.
+    size = 4000
+    sample = entries(5, 6, 2 * size).reshape(60, size)
+    correlation = np.corrcoef(sample) - np.eye(60)
+    # 1 770 correlations of standard error 1/√size: 5.5 of them, once in 10⁴ draws.
+    assert np.abs(correlation).max() < 5.5 / np.sqrt(size)
+    assert len(np.unique(sample[:, 0])) == 60
+
+
+def test_runs_with_other_keys_are_uncorrelated():
+    first, second = (
+        FULL.sample(jax.random.key(seed), {"w": jnp.zeros(20_000)}) for seed in (0, 1)
+    )
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4.5 / np.sqrt(20_000)
+
+
+NUM_DRAWS = 20_000
+
+
+@pytest.fixture(scope="module", params=[1, 4])
+def low_rank_draws(request):
+    """r, and matrices ε ``[N, 10, 11]`` with vectors ``[N, 6]`` of as many pairs."""
+    noise = LowRankNoise(request.param)
+    mean = {"matrix": jnp.zeros((10, 11)), "vector": jnp.zeros(6)}
+
+    @jax.vmap
+    def draw(pair):
+        epsilon = noise.sample(member_key(KEY, pair), mean)
+        return noise.member(mean, epsilon, jnp.float32(1))["perturbation"]
+
+    perturbations = jax.jit(draw)(jnp.arange(NUM_DRAWS))
+    assert isinstance(perturbations["matrix"], tuple)
+    full = materialised(perturbations, mean)
+    return request.param, full["matrix"], full["vector"]
+
+
+def deviations(sample: np.ndarray, expected) -> np.ndarray:
+    """How many of its standard errors the mean of ``[N, …]`` is from ``expected``."""
+    error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
+    return np.abs(sample.mean(axis=0) - expected) / error
+
+
+def test_covariance_of_low_rank_noise_is_the_identity(low_rank_draws):
+    """E[ε εᵀ] = I, which is what makes g an estimate of the gradient."""
+    _, matrix, vector = low_rank_draws
+    epsilon = np.concatenate([matrix.reshape(NUM_DRAWS, -1), vector], axis=1)
+    size = epsilon.shape[1]
+    assert deviations(epsilon, 0.0).max() < 5
+    # Of all 6 786 products; their standard errors are measured too.
+    covariance = epsilon.T @ epsilon / NUM_DRAWS
+    error = np.sqrt((epsilon**2).T @ (epsilon**2) / NUM_DRAWS - covariance**2)
+    error /= np.sqrt(NUM_DRAWS)
+    assert (np.abs(covariance - np.eye(size)) / error).max() < 5.5
+    # A factor of 1.05 in ε would not have passed.
+    assert (0.1 / np.diag(error)).mean() > 4
+
+
+def test_low_rank_noise_is_not_normal(low_rank_draws):
+    """An entry is a sum of r products of two normals: E ε⁴ = 3 + 6/r, and not 3."""
+    rank, matrix, vector = low_rank_draws
+    # One number a draw, because the entries of a matrix are not independent.
+    fourth = (matrix**4).mean(axis=(1, 2))
+    assert deviations(fourth, 3 + 6 / rank) < 4.5
+    assert deviations(fourth, 3) > 10
+    assert deviations((vector**4).mean(axis=1), 3) < 4.5
+    # Entries of a row share a factor: uncorrelated, yet large or small together.
+    together = (matrix[:, :, 0] ** 2 * matrix[:, :, 1] ** 2).mean(axis=1)
+    assert deviations(together, 1 + 2 / rank) < 4.5
+    # Those that share no row and no column share nothing, at rank 1 at least.
+    apart = (matrix[:, 0, 0] * matrix[:, 1, 1]) ** 2
+    assert deviations(apart, 1) < 4.5
+
+
+def test_low_rank_noise_has_its_rank(low_rank_draws):
+    rank, matrix, _ = low_rank_draws
+    singular = np.linalg.svd(matrix[:100], compute_uv=False)  # [100, 10]
+    assert (singular[:, rank - 1] > 1e-3).all()
+    assert (singular[:, rank:] < 1e-5).all()
+
+
+def test_unflatten_cuts_in_the_order_of_leaves():
+    size = 120 + 4 + 24 + 1 + 108 + 4
+    tree = unflatten(jnp.arange(float(size)), MEAN)
+    assert flat(tree).tolist() == list(range(size))
+    assert tree["scale"].shape == ()
+    assert tree["thin"][-1, -1] == size - 1

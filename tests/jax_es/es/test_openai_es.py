@@ -1,0 +1,358 @@
+"""The update against NumPy, against its own past, and as a contract."""
+
+import functools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.jax_es.test_fitness import numpy_weights
+
+from jax_es.config import ESConfig
+from jax_es.es.noise import FullNoise, LowRankNoise, Noise, member_key
+from jax_es.es.openai_es import openai_es
+from jax_es.rollout.devices import Devices, spread_weighted_sum
+from tests.models.perturbed import materialised
+
+pytestmark = pytest.mark.usefixtures("strict_jax")
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "openai_es.json"
+KEY = jax.random.key(11)
+MEAN = {
+    "bias": jnp.array([0.3, -0.2]),
+    "kernel": jnp.array([[0.5, -1.0, 0.25], [2.0, 0.0, -0.75]]),
+}
+
+
+def flat(tree) -> np.ndarray:
+    leaves = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves)
+
+
+def fitness_of(members: np.ndarray) -> np.ndarray:
+    """Not symmetric, not separable; weights ``[…, |θ|]``."""
+    target = np.linspace(-1, 1, members.shape[-1])
+    error = members - target
+    return -(error**2).sum(-1) + 0.5 * np.sin(3 * members.sum(-1)) + 100
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def draw(noise, generation_key, pairs):
+    """What members of scale 1 add to θ = 0, in the family's own form."""
+    zero = jax.tree.map(jnp.zeros_like, MEAN)
+
+    def one(pair):
+        epsilon = noise.sample(member_key(generation_key, pair), MEAN)
+        return noise.member(zero, epsilon, jnp.float32(1))
+
+    return jax.vmap(one)(pairs)
+
+
+def draw_epsilons(noise, generation_key, num_pairs: int) -> np.ndarray:
+    """ε of each pair as one full vector, ``[N, |θ|]``."""
+    members = draw(noise, generation_key, jnp.arange(num_pairs))
+    if "params" in members:
+        full = members["params"]
+    else:
+        full = materialised(members["perturbation"], MEAN)
+        assert isinstance(members["perturbation"]["kernel"], tuple)
+    return np.concatenate(
+        [
+            np.reshape(np.float64(leaf), (num_pairs, -1))
+            for leaf in jax.tree.leaves(full)
+        ],
+        axis=1,
+    )
+
+
+class NumpyES:
+    """One OpenAI-ES in float64 that shares only ε with ours."""
+
+    def __init__(self, config: ESConfig, mean: np.ndarray, noise: Noise) -> None:
+        self.config = config
+        self.noise = noise
+        self.mean = mean
+        self.momentum = np.zeros_like(mean)
+        self.second = np.zeros_like(mean)
+        self.generation = 0
+
+    def epsilons(self) -> np.ndarray:
+        generation_key = jax.random.fold_in(KEY, self.generation)
+        return draw_epsilons(self.noise, generation_key, self.config.num_pairs)
+
+    def step(self) -> np.ndarray:
+        config = self.config
+        epsilons = self.epsilons()
+        plus = fitness_of(self.mean + config.sigma * epsilons)
+        minus = fitness_of(self.mean - config.sigma * epsilons)
+        fitness = np.stack([plus, minus], axis=1)
+        weights = numpy_weights(config.shaping, fitness)
+        g = weights @ epsilons / (2 * config.num_pairs * config.sigma)
+        self.generation += 1
+        if config.optimizer == "momentum":
+            beta = config.momentum
+            self.momentum = beta * self.momentum + (1 - beta) * g
+            direction = self.momentum
+        elif config.optimizer == "adam":
+            self.momentum = 0.9 * self.momentum + 0.1 * g
+            self.second = 0.999 * self.second + 0.001 * g**2
+            first = self.momentum / (1 - 0.9**self.generation)
+            second = self.second / (1 - 0.999**self.generation)
+            direction = first / (np.sqrt(second) + 1e-8)
+        else:
+            direction = g
+        self.gradient = g
+        moved = self.mean + config.learning_rate * direction
+        self.mean = (1 - config.weight_decay) * moved
+        return fitness
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "shaping", "noise"),
+    [
+        ("momentum", "pair_rank", FullNoise()),
+        ("sgd", "standardize", FullNoise()),
+        ("adam", "centered_rank", FullNoise()),
+        ("momentum", "pair_rank", LowRankNoise(1)),
+    ],
+)
+def test_update_equals_numpy(optimizer, shaping, noise):
+    config = ESConfig(
+        num_pairs=10,
+        sigma=0.1,
+        learning_rate=0.02,
+        momentum=0.7,
+        weight_decay=0.05,
+        optimizer=optimizer,
+        shaping=shaping,
+    )
+    es = openai_es(config, noise)
+    reference = NumpyES(config, flat(MEAN), noise)
+    state = es.init(KEY, MEAN)
+    for generation in range(4):
+        before = reference.mean
+        fitness = reference.step()
+        state, info = es.tell(state, fitness)
+        np.testing.assert_allclose(flat(state.mean), reference.mean, atol=3e-6)
+        norm = np.linalg.norm
+        assert info.gradient_norm == pytest.approx(norm(reference.gradient), rel=1e-5)
+        assert info.update_norm == pytest.approx(norm(reference.mean - before), 1e-4)
+        assert info.mean_norm == pytest.approx(norm(reference.mean), rel=1e-5)
+        assert state.generation == generation + 1
+    # The weights moved by far more than the tolerance, or nothing was tested.
+    assert norm(flat(state.mean) - flat(MEAN)) > 0.05
+
+
+def test_momentum_and_decay_by_hand():
+    # One weight, two generations, λ = ½, β = ½, lr = 1: θ ← ½ (θ + m).
+    config = ESConfig(
+        num_pairs=2, sigma=1.0, learning_rate=1.0, momentum=0.5, weight_decay=0.5
+    )
+    es = openai_es(
+        config, weighted_sum=lambda key, weights, mean: {"w": jnp.float32(8)}
+    )
+    state = es.init(KEY, {"w": jnp.float32(3)})
+    fitness = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    # g = 8 / (2 · 2 · 1) = 2; m = 1; θ = ½ (3 + 1) = 2.
+    state, info = es.tell(state, fitness)
+    assert state.mean["w"] == pytest.approx(2)
+    assert info.gradient_norm == pytest.approx(2)
+    assert info.update_norm == pytest.approx(1)
+    # m = ½ · 1 + ½ · 2 = 1.5; θ = ½ (2 + 1.5) = 1.75.
+    state, _ = es.tell(state, fitness)
+    assert state.mean["w"] == pytest.approx(1.75)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "sgd", "adam"])
+def test_a_plateau_only_decays(optimizer):
+    # Adam normalises its input, so that a weight of 1e-8 would become a full step.
+    config = ESConfig(num_pairs=40, optimizer=optimizer, weight_decay=0.25)
+    es = openai_es(config, weighted_sum=sum_of_magnitudes)
+    state, info = es.tell(es.init(KEY, MEAN), jnp.full((40, 2), 3.7))
+    np.testing.assert_allclose(flat(state.mean), 0.75 * flat(MEAN), rtol=1e-6)
+    assert info.gradient_norm == 0
+
+
+def sum_of_magnitudes(key, weights, mean):
+    """Stands for Σ wᵢ εᵢ where only the weights matter; nothing in it cancels."""
+    return jax.tree.map(lambda leaf: jnp.full(leaf.shape, abs(weights).sum()), mean)
+
+
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
+def test_larger_fitness_is_better(noise):
+    # Only pair 0 differs, and its first member, θ + σε, won.
+    config = ESConfig(num_pairs=3, shaping="centered_rank", weight_decay=0.0)
+    es = openai_es(config, noise)
+    state = es.init(KEY, MEAN)
+    fitness = jnp.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
+    step = flat(es.tell(state, fitness)[0].mean) - flat(MEAN)
+    (sample,) = draw_epsilons(noise, es.ask(state).key, 1)
+    cosine = step @ sample / np.linalg.norm(step) / np.linalg.norm(sample)
+    assert cosine == pytest.approx(1, abs=1e-4)
+
+
+def test_generations_and_keys_give_other_members():
+    es = openai_es(ESConfig(num_pairs=2))
+    state = es.init(KEY, MEAN)
+    later = state._replace(generation=state.generation + 1)
+    other = es.init(jax.random.key(12), MEAN)
+    drawn = [flat(es.ask(s).members(es.noise)) for s in (state, later, other, state)]
+    assert (drawn[0] == drawn[3]).all()
+    assert (drawn[0] != drawn[1]).mean() > 0.9
+    assert (drawn[0] != drawn[2]).mean() > 0.9
+
+
+def test_ask_and_tell_are_pure():
+    es = openai_es(ESConfig(num_pairs=12))
+    state = es.init(KEY, MEAN)
+    before = jax.tree.map(np.array, state._replace(key=jax.random.key_data(state.key)))
+    fitness = jnp.arange(24.0).reshape(12, 2) ** 2
+    first = es.tell(state, fitness)
+    es.ask(state).members(es.noise)
+    second = es.tell(state, fitness)
+    after = jax.tree.map(np.array, state._replace(key=jax.random.key_data(state.key)))
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert (one == two).all()
+
+
+def test_state_keeps_shapes_dtypes_and_structure():
+    for optimizer in ("momentum", "sgd", "adam"):
+        es = openai_es(ESConfig(num_pairs=4, optimizer=optimizer))
+        state = es.init(KEY, MEAN)
+        told = jax.eval_shape(es.tell, state, jnp.zeros((4, 2)))[0]
+        assert jax.tree.structure(told) == jax.tree.structure(state)
+        for one, two in zip(jax.tree.leaves(told), jax.tree.leaves(state), strict=True):
+            assert (one.shape, one.dtype) == (two.shape, two.dtype)
+            # The key has no such thing; a weak type would compile the next call anew.
+            weak = [getattr(leaf, "weak_type", False) for leaf in (one, two)]
+            assert weak == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "noise"),
+    [(None, FullNoise()), (4, FullNoise()), (4, LowRankNoise(1))],
+)
+def test_second_tell_compiles_nothing(compilations, num_devices, noise):
+    devices = None if num_devices is None else Devices(jax.devices()[:num_devices])
+    spread = None if devices is None else spread_weighted_sum(noise, devices)
+    es = openai_es(ESConfig(num_pairs=12), noise, weighted_sum=spread)
+    # As a run does: the state lives on all devices, returns are NumPy's.
+    state = es.init(KEY, MEAN)
+    state = state if devices is None else devices.share(state)
+    fitness = np.arange(24.0).reshape(12, 2) ** 2
+    state, _ = jax.block_until_ready(es.tell(state, fitness))
+    assert compilations
+    compilations.clear()
+    for _ in range(2):
+        state, _ = jax.block_until_ready(es.tell(state, fitness))
+    assert not compilations
+
+
+def test_nonfinite_returns_are_counted_and_harmless():
+    es = openai_es(ESConfig(num_pairs=4), weighted_sum=sum_of_magnitudes)
+    fitness = jnp.array([[jnp.nan, 1.0], [2.0, jnp.inf], [3.0, 0.0], [-jnp.inf, 5.0]])
+    state, info = es.tell(es.init(KEY, MEAN), fitness)
+    assert info.num_nonfinite == 3
+    assert np.isfinite(flat(state.mean)).all()
+
+
+@pytest.mark.parametrize("shape", [(4,), (8,), (2, 4), (5, 2), (4, 2, 1)])
+def test_wrong_fitness_shape_says_what_is_expected(shape):
+    es = openai_es(ESConfig(num_pairs=4))
+    with pytest.raises(ValueError, match=r"\[num_pairs, 2\] = \(4, 2\)") as caught:
+        es.tell(es.init(KEY, MEAN), jnp.zeros(shape))
+    assert str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_pairs", 0),
+        ("num_pairs", 1),
+        ("sigma", 0.0),
+        ("sigma", float("nan")),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("inf")),
+        ("momentum", 1.0),
+        ("weight_decay", -0.01),
+        ("weight_decay", 1.0),
+        ("episodes_per_member", 0),
+    ],
+)
+def test_bad_setting_is_named_with_its_value(field, value):
+    with pytest.raises(ValueError, match=rf"es\.{field}\b") as caught:
+        ESConfig(**{field: value})
+    assert str(value) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_update_is_the_same_on_many_devices():
+    """With low-rank noise, whose sums are products over blocks of pairs."""
+    noise, config = LowRankNoise(1), ESConfig(num_pairs=30, learning_rate=1.0)
+    devices = Devices(jax.devices()[:4])
+    fitness = np.random.default_rng(0).normal(size=(30, 2))
+    one, many = (
+        es.tell(es.init(KEY, MEAN), fitness)[0].mean
+        for es in (
+            openai_es(config, noise),
+            openai_es(config, noise, spread_weighted_sum(noise, devices)),
+        )
+    )
+    np.testing.assert_allclose(flat(one), flat(many), rtol=1e-5, atol=1e-5)
+    assert np.abs(flat(one) - flat(MEAN)).max() > 0.1
+
+
+def test_more_pairs_than_the_smallest_number_are_told_alike():
+    """N pairs make the same step whether they are always N or N by now."""
+    fitness = np.random.default_rng(0).normal(size=(12, 2))
+    mean = {"x": jnp.arange(5.0)}
+    fixed = openai_es(ESConfig(num_pairs=12))
+    grown = openai_es(ESConfig(num_pairs=4, interactions_per_generation=1))
+    told = [
+        es.tell(es.init(jax.random.key(0), mean), fitness)[0].mean["x"]
+        for es in (fixed, grown)
+    ]
+    np.testing.assert_array_equal(*told)
+    with pytest.raises(ValueError, match="fitness must have shape"):
+        grown.tell(grown.init(jax.random.key(0), mean), fitness[:6])
+
+
+def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> list:
+    """θ after each generation on −‖θ − target‖², rounded to float32."""
+    es = openai_es(config)
+    state = es.init(jax.random.key(0), {"x": jnp.array(mean)})
+    centre = jnp.array(target)
+    ask = jax.jit(lambda state: es.ask(state).members(es.noise)["params"]["x"])
+    path = []
+    for _ in range(generations):
+        members = ask(state)
+        fitness = -jnp.sum((members - centre[None, None]) ** 2, axis=-1)
+        state, _ = es.tell(state, fitness)
+        path.append(np.asarray(state.mean["x"]).tolist())
+    return path
+
+
+def write_golden() -> None:
+    """Stores today's numbers: only when a change of the algorithm is intended.
+
+    From the repository root, with the settings of ``tests.conftest`` imported first:
+    ``import tests.conftest, tests.jax_es.test_openai_es as t; t.write_golden()``
+    """
+    config = {"num_pairs": 16, "sigma": 0.1, "learning_rate": 0.2, "weight_decay": 0.01}
+    run = {"generations": 8, "mean": [3.0, -2.0, 0.5], "target": [1.0, 1.0, 1.0]}
+    path = golden_run(ESConfig(**config), **run)
+    record = {"config": config, "run": run, "path": path}
+    GOLDEN.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def test_run_equals_the_golden_one():
+    golden = json.loads(GOLDEN.read_text())
+    path = golden_run(ESConfig(**golden["config"]), **golden["run"])
+    np.testing.assert_allclose(path, golden["path"], rtol=0, atol=1e-6)
+    # It is a run that gets somewhere.
+    target = np.array(golden["run"]["target"])
+    distances = np.linalg.norm(np.array(path) - target, axis=1)
+    assert distances[-1] < 0.7 * distances[0]

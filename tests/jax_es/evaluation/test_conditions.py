@@ -1,0 +1,442 @@
+"""Changed conditions of real runs, against loops that know nothing of them."""
+
+import csv
+import dataclasses
+import json
+import shutil
+import sys
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.es.noise import FullNoise, member_key, unflatten
+from jax_es.evaluate import main
+from jax_es.evaluation.conditions import (
+    BASE,
+    Condition,
+    Evaluation,
+    evaluate,
+    evaluate_experiment,
+    prepare,
+    sweeps,
+)
+from jax_es.evaluation.quantization import round_weights
+from jax_es.evaluation.tables import rank_tests, summary, summary_over_runs, table
+from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.observation_statistics import initial_statistics
+from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.directory import find_runs
+from jax_es.streams import stream
+from jax_es.training.build import TrainConfig
+from jax_es.training.generation import evaluation_tasks
+from jax_es.training.load_policy import (
+    LoadedPolicy,
+    TrainedMean,
+    load_mean,
+    load_policy,
+)
+from jax_es.training.loop import train_run
+from models import DecisionTransformerConfig, MLPConfig
+
+# Short, since physics amplifies rounding.
+LIMIT = 8
+EPISODES = 5
+OBSERVATION_SPACE = gymnasium.spaces.Box(-np.inf, np.inf, (17,))
+DT = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
+
+
+def tiny(policy, **fields):
+    return TrainConfig(
+        env=EnvConfig("HalfCheetah-v5", LIMIT),
+        policy=policy,
+        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
+        rollout=RolloutConfig(num_slots=2, num_threads=1, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=2),
+        num_generations=1,
+        **fields,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """An experiment of two seeds, and a feed-forward network beside it."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        train_run(tiny(DT, seed=seed), folder / "dt" / f"seed-{seed}")
+    train_run(tiny(MLPConfig(hidden_sizes=(8,))), folder / "mlp")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def prepared(path, conditions, episodes=EPISODES):
+    (experiment,) = prepare(find_runs(path), "last", conditions, episodes)
+    return experiment
+
+
+def play(policy, seed):
+    """The return of one episode in a plain Gymnasium loop."""
+    policy.reset()
+    env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
+    observation, _ = env.reset(seed=int(seed))
+    total, reward, done = 0.0, 0.0, False
+    while not done:
+        observation, reward, terminated, truncated, _ = env.step(
+            policy(observation, reward)
+        )
+        total += float(reward)
+        done = terminated or truncated
+    env.close()
+    return total
+
+
+def seeds(count):
+    rng = stream(0, "test tasks")
+    return rng.integers(2**31, size=count, dtype=np.int32)
+
+
+@pytest.mark.parametrize("name", ["dt/seed-0", "mlp"])
+def test_each_condition_is_the_policy_that_it_says(runs, name):
+    """Rounded and noisy weights made by hand, a target in the configuration."""
+    conditions = sweeps((), ("int4",), (0.1, 0.2))
+    if name != "mlp":
+        conditions.append(Condition(target_return=0.0))
+    experiment = prepared(runs / name, conditions)
+    (trained,), policy = experiment.trained, experiment.parts.policy
+    (evaluation,) = evaluate_experiment(experiment, conditions, EPISODES, seed=0)
+    noise_seed = stream(0, "weight noise").integers(2**31)
+    key = jax.random.key(noise_seed, impl="threefry2x32")
+
+    def noisy(std, episode):
+        epsilon = FullNoise().sample(member_key(key, episode), trained.mean)
+        return jax.tree.map(
+            lambda w, e: w + std * np.asarray(e),
+            trained.mean,
+            unflatten(epsilon, trained.mean),
+        )
+
+    for condition, result in evaluation.results.items():
+        network = policy
+        if condition.target_return is not None:
+            config = dataclasses.replace(policy.config, target_return=0.0)
+            network = dataclasses.replace(policy, config=config)
+        acting = LoadedPolicy(network, trained, OBSERVATION_SPACE)
+        for episode, seed in enumerate(seeds(EPISODES)):
+            mean = trained.mean
+            if condition.weights:
+                mean = round_weights(mean, condition.weights)
+            if condition.weight_noise:
+                mean = noisy(condition.weight_noise, episode)
+            acting._variables = {"params": mean}  # a new one would compile anew
+            expected = play(acting, seed)
+            assert result.returns[episode] == pytest.approx(expected, rel=2e-3), (
+                condition
+            )
+    returns = np.stack([r.returns for r in evaluation.results.values()])
+    differences = np.abs(returns[:, None] - returns).max(axis=-1)
+    # Far more than the tolerance lies between any two conditions.
+    assert differences[~np.eye(len(returns), dtype=bool)].min() > 0.02
+
+
+def test_one_compilation_serves_all_conditions_and_seeds(runs, compilations):
+    conditions = sweeps((0.0, 5000.0), ("bfloat16", "int8"), (0.01,))
+    experiment = prepared(runs / "dt", conditions)
+    first, second = experiment.trained
+    evaluate(experiment.parts, first, EPISODES, 0)
+    compiled = len(compilations)
+    for condition in conditions:
+        evaluate(experiment.parts, second, EPISODES, 1, condition)
+    assert len(compilations) == compiled
+    experiment.parts.close()
+
+
+def test_the_base_is_the_policy_itself_whatever_is_swept(runs):
+    conditions = sweeps((DT.target_return,), ("float32",), (1e-3,))
+    experiment = prepared(runs / "mlp", [BASE, *conditions[2:]])
+    (evaluation,) = evaluate_experiment(
+        experiment, [BASE, *conditions[2:]], EPISODES, seed=0
+    )
+    experiment = prepared(runs / "mlp", [BASE])
+    (plain,) = evaluate_experiment(experiment, [BASE], EPISODES, seed=0)
+    base = plain.results[BASE].returns
+    np.testing.assert_array_equal(evaluation.results[BASE].returns, base)
+    for condition in conditions[2:3]:
+        np.testing.assert_array_equal(evaluation.results[condition].returns, base)
+    # The run's own target return is no change either.
+    experiment = prepared(runs / "dt/seed-0", conditions[:2])
+    (evaluation,) = evaluate_experiment(experiment, conditions[:2], EPISODES, seed=0)
+    own, asked = (result.returns for result in evaluation.results.values())
+    np.testing.assert_array_equal(own, asked)
+
+
+def test_noise_is_full_and_new_in_every_episode_also_for_low_rank_runs(runs, folder):
+    path = shutil.copytree(runs / "mlp", folder / "low-rank")
+    stored = json.loads((path / "config.json").read_text())
+    stored["config"]["es"] |= {"perturbation": "low-rank", "rank": 2}
+    (path / "config.json").write_text(json.dumps(stored))
+    conditions = sweeps(weight_noise=(0.1,))
+    results = [
+        evaluate_experiment(prepared(p, conditions), conditions, EPISODES, 0)[0]
+        for p in (path, runs / "mlp")
+    ]
+    noisy, full = (r.results[conditions[1]].returns for r in results)
+    np.testing.assert_array_equal(noisy, full)
+    assert len(set(noisy - results[0].results[BASE].returns)) == EPISODES
+
+
+def test_random_actions_heed_no_policy(runs):
+    """Uniform actions in the base condition's episodes, alike for all runs."""
+    conditions = sweeps(random_actions=True)
+    assert [str(condition) for condition in conditions] == ["base", "random actions"]
+    experiment = prepared(runs / "dt", conditions)
+    evaluations = evaluate_experiment(experiment, conditions, EPISODES, seed=0)
+    first, second = (e.results[conditions[1]].returns for e in evaluations)
+    np.testing.assert_array_equal(first, second)
+    env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
+    seed = int(evaluation_tasks(0, 0, 1, LIMIT, "test tasks").seed[0])
+    env.reset(seed=seed)
+    env.action_space.seed(int(stream(seed, "random actions").integers(2**31)))
+    rewards = [env.step(env.action_space.sample())[1] for _ in range(LIMIT)]
+    assert first[0] == pytest.approx(sum(map(float, rewards)), rel=1e-9)
+
+
+def test_conditions_are_sweeps_from_the_base_without_repetition():
+    listed = sweeps((1.0, 2.0, 1.0), ("int8",), (0.1,))
+    assert list(map(str, listed)) == [
+        "base",
+        "target return 1",
+        "target return 2",
+        "weights int8",
+        "weight noise 0.1",
+    ]
+    assert str(Condition(1e6, "int4")) == "target return 1000000, weights int4"
+
+
+def made(returns, path="a", lengths=None):
+    """An evaluation with given returns by condition."""
+    results = {}
+    for condition, values in returns.items():
+        values = np.array(values, float)
+        results[condition] = RolloutResult(
+            returns=values,
+            lengths=np.arange(1, 1 + len(values)),
+            failed=np.zeros(len(values), bool),
+            healthy_rewards=np.zeros(len(values)),
+            observations=initial_statistics(1),
+            env_steps=0,
+            computed_steps=0,
+            seconds={},
+        )
+    trained = TrainedMean(TrainConfig(), {}, None, 0)
+    return Evaluation(path, trained, results)  # type: ignore[arg-type]
+
+
+def test_an_experiment_is_summarised_over_its_runs_mean_returns():
+    evaluations = [
+        made({BASE: [1.0, 3.0, np.nan]}),  # mean 2
+        made({BASE: [6.0, 6.0, 6.0]}),
+        made({BASE: [9.0, 10.0, 11.0]}),
+        made({BASE: [np.nan, np.inf, np.nan]}),  # none
+    ]
+    over = summary_over_runs(evaluations, BASE)
+    assert over == {
+        "runs": 4,
+        "episodes": 12,
+        "nonfinite_returns": 4,
+        "length_mean": 2.0,
+        "length_min": 1,
+        "length_max": 3,
+        "return_mean": 6.0,
+        "return_std": pytest.approx(np.sqrt(32 / 3)),
+        "return_min": 2.0,
+        "return_quartile_1": 4.0,
+        "return_median": 6.0,
+        "return_quartile_3": 8.0,
+        "return_max": 10.0,
+    }
+
+
+def test_what_is_tested_against_what():
+    random = np.random.default_rng(0)
+    conditions = sweeps((0.0, 1.0), ("int8", "int4"), (0.1,))
+    evaluation = made({c: random.normal(size=30) for c in conditions})
+    tests = {test["changed"]: test for test in rank_tests([evaluation])}
+    described = {k: (t["name"], t["num_conditions"]) for k, t in tests.items()}
+    assert described == {
+        "target_return": ("Wilcoxon signed-rank", 2),  # without the base
+        "weights": ("Friedman", 3),
+        "weight_noise": ("Wilcoxon signed-rank", 2),
+    }
+    assert all(t["blocks"] == "episodes" for t in tests.values())
+    assert all(t["num_blocks"] == 30 for t in tests.values())
+    one = made({c: random.normal(size=30) for c in sweeps((0.0,))})
+    assert rank_tests([one])[0]["num_conditions"] == 2
+    assert rank_tests([made({BASE: [1.0]})]) == []
+    # Six runs of which each gains by the change, whatever their episodes do.
+    changed = Condition(weights="int8")
+    several = [
+        made({BASE: random.normal(size=50), changed: random.normal(9, 1, size=50)})
+        for _ in range(6)
+    ]
+    (test,) = rank_tests(several)
+    assert (test["blocks"], test["num_blocks"]) == ("runs", 6)
+    assert test["p_value"] == pytest.approx(2 / 2**6)
+
+
+def test_the_table_tells_what_there_is_to_tell():
+    broken = made({BASE: [np.nan, np.nan], Condition(weights="int4"): [1.0, 3.0]}, "b")
+    text = table([[broken]])
+    header, rule, first, second, *_ = text.splitlines()
+    assert "run" not in header and "not finite" in header
+    assert len(set(map(len, (header, rule, first, second)))) == 1
+    assert "none is finite" in first
+    assert (
+        "2.00 ± 1.00" in second
+        and "1.50 to 2.50" in second
+        and "1.5 (1 to 2)" in second
+    )
+    whole = [made({BASE: [float(i), i + 1.0]}, f"runs/x/seed-{i}") for i in range(3)]
+    header, _, *rows = table([whole]).splitlines()
+    assert "| run " in header and "not finite" not in header
+    assert len(rows) == 4
+    assert rows[-1].startswith("| runs/x/seed-* (3 runs) | base ")
+    assert f"1.50 ± {np.std([0.5, 1.5, 2.5]):.2f}" in rows[-1]
+
+
+def test_the_program_on_an_experiment_and_another_run(runs, folder, capsys):
+    """Table, JSON and CSV hold the same numbers, and those of the library."""
+    given = [str(runs / "dt"), str(runs / "mlp"), "--episodes", "3"]
+    given += ["--checkpoint", "last"]
+    options = ["--weights", "int4", "--weight-noise", "0.1", "--csv", "new/rows.csv"]
+    assert main([*given, *options, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert len(err.splitlines()) == 9  # 3 runs × 3 conditions
+    report = json.loads(out)
+    dt, mlp = report["experiments"]
+    assert [run["run"] for run in dt["runs"]] == [
+        str(runs / "dt" / f"seed-{i}") for i in (0, 1)
+    ]
+    assert "over_runs" not in mlp and len(mlp["runs"]) == 1
+    conditions = sweeps((), ("int4",), (0.1,))
+    experiment = prepared(runs / "dt", conditions, 3)
+    evaluations = evaluate_experiment(experiment, conditions, 3, 0)
+    for run, evaluation in zip(dt["runs"], evaluations, strict=True):
+        for condition, got in zip(conditions, run["conditions"], strict=True):
+            expected = summary(evaluation.results[condition])
+            assert got == dataclasses.asdict(condition) | expected
+        assert run["return_mean"] == run["conditions"][0]["return_mean"]
+    means = [run["return_mean"] for run in dt["runs"]]
+    assert dt["over_runs"][0]["return_mean"] == pytest.approx(np.mean(means))
+    assert [t["blocks"] for t in dt["rank_tests"]] == ["runs", "runs"]
+    with open("new/rows.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9
+    assert [row["weights"] for row in rows[:3]] == ["", "int4", ""]
+    assert [row["weight_noise"] for row in rows[:3]] == ["", "", "0.1"]
+    for row, run in zip(rows[::3], [*dt["runs"], *mlp["runs"]], strict=True):
+        assert (row["run"], float(row["return_mean"])) == (
+            run["run"],
+            run["return_mean"],
+        )
+    assert main([*given, *options]) == 0
+    text = capsys.readouterr().out
+    assert f"{means[0]:.2f} ± {dt['runs'][0]['return_std']:.2f}" in text
+    assert "seed-* (2 runs)" in text
+    assert text.count("Wilcoxon signed-rank test over 2 conditions") == 4
+
+
+def test_negative_target_returns_are_read(runs, capsys):
+    path = str(runs / "dt" / "seed-1")
+    options = ["--target-returns", "-1000", "0", "1e6", "--episodes", "4"]
+    assert main([path, *options, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    asked = [c["target_return"] for c in report["conditions"]]
+    assert asked == [None, -1000.0, 0.0, 1e6]
+    (test,) = report["rank_tests"]
+    assert (test["name"], test["num_conditions"], test["num_blocks"]) == (
+        "Friedman",
+        3,
+        4,
+    )
+    assert 0 <= test["p_value"] <= 1
+
+
+def refused(arguments, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(runs, capsys, folder):
+    dt, mlp = str(runs / "dt" / "seed-0"), str(runs / "mlp")
+    for arguments, words in [
+        ([], ["RUN is required"]),
+        (
+            [mlp, "--target-returns", "0"],
+            ["--target-returns", mlp, "mlp has no target"],
+        ),
+        ([dt, mlp, "--target-returns", "0"], [mlp, "no target return"]),
+        ([dt, "--target-returns", "nan"], ["--target-returns must be finite", "nan"]),
+        ([dt, "--weight-noise", "0"], ["--weight-noise must be positive", "0.0"]),
+        ([dt, "--weights", "int3"], ["--weights", "int3", "float8_e4m3"]),
+        ([dt, "gone"], ["gone is not a run"]),
+        ([str(runs)], ["is not a run"]),
+        ([dt, "--csv", f"{mlp}/config.json/x.csv"], ["--csv", "cannot be written"]),
+    ]:
+        line = refused(arguments, capsys)
+        for word in words:
+            assert word in line
+    assert list(folder.iterdir()) == []
+
+
+def test_runs_of_different_environments_are_not_compared(runs, folder, capsys):
+    other = shutil.copytree(runs / "mlp", folder / "other")
+    stored = json.loads((other / "config.json").read_text())
+    stored["config"]["env"]["max_episode_steps"] = 9
+    (other / "config.json").write_text(json.dumps(stored))
+    line = refused([str(runs / "dt"), str(other)], capsys)
+    assert "different environments" in line
+    assert f"env.max_episode_steps is {LIMIT}" in line and f"9 in {other}" in line
+
+
+def test_a_checkpoint_without_statistics_is_one_line(runs, folder, capsys):
+    path = shutil.copytree(runs / "mlp", folder / "bare")
+    checkpoints = Checkpoints(path / "checkpoints")
+    mean = load_mean(path, "last").mean
+    checkpoints.save(7, {"es": {"mean": mean}})
+    line = refused([str(path), "--checkpoint", "7"], capsys)
+    assert "checkpoint 7" in line and "no observation statistics" in line
+    with pytest.raises(CheckpointError, match="no observation statistics"):
+        load_policy(path, 7)
+    # A run that uses none needs none.
+    stored = json.loads((path / "config.json").read_text())
+    stored["config"]["rollout"]["observation_statistics"] = False
+    (path / "config.json").write_text(json.dumps(stored))
+    assert load_mean(path, 7).statistics is None
+
+
+def test_a_missing_encoder_is_found_before_any_episode(
+    runs, folder, capsys, monkeypatch
+):
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setattr("jax_es.evaluation.conditions.prepare", lambda *_: 1 / 0)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(folder / "none"))
+    line = refused([str(runs / "mlp"), "--video", "x.mp4"], capsys)
+    assert "needs an encoder" in line and "pip install -e '.[video]'" in line
+    monkeypatch.setitem(sys.modules, "imageio", None)
+    assert "needs an encoder" in refused(
+        [str(runs / "mlp"), "--video", "x.gif"], capsys
+    )
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,539 @@
+"""Evaluation of a run: the numbers, their seeds, the checkpoints, bad input."""
+
+import json
+import shutil
+import signal
+import warnings
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.evaluate import main
+from jax_es.evaluation.conditions import evaluate
+from jax_es.evaluation.conditions import tables as evaluation_report
+from jax_es.evaluation.tables import summary
+from jax_es.evaluation.video import _follow, record_video
+from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.observation_statistics import initial_statistics
+from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
+from jax_es.runs.metrics import read_metrics
+from jax_es.training.build import TrainConfig
+from jax_es.training.generation import build, evaluation_tasks
+from jax_es.training.load_policy import load_mean, load_policy
+from jax_es.training.loop import train_run
+from models import DecisionTransformerConfig, MLPConfig
+
+# Short, since physics amplifies rounding: ×1000 in 15 steps, seen with jax 0.11.
+LIMIT = 10
+
+
+def tiny(policy, env=None, **fields):
+    return TrainConfig(
+        env=env or EnvConfig("HalfCheetah-v5", LIMIT),
+        policy=policy,
+        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
+        rollout=RolloutConfig(num_slots=1, num_threads=1, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=2),
+        **fields,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A Decision Transformer, whose actions depend on all that it has seen."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    policy = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
+    train_run(tiny(policy, num_generations=3), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    """A feed-forward network that samples discrete actions."""
+    path = tmp_path_factory.mktemp("runs") / "cartpole"
+    policy = MLPConfig(hidden_sizes=(), sample_actions=True)
+    train_run(tiny(policy, EnvConfig("CartPole-v1", LIMIT), num_generations=1), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def seeds(seed, count):
+    return evaluation_tasks(seed, 0, count, LIMIT, "test tasks").seed.tolist()
+
+
+def play(policy, seed):
+    """One episode in a plain Gymnasium loop; its return and length."""
+    env = gymnasium.make(policy.env_id, max_episode_steps=LIMIT)
+    observation, _ = env.reset(seed=seed)
+    policy.reset()
+    total, length, reward, done = 0.0, 0, 0.0, False
+    while not done:
+        action = policy(observation, reward)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, length = total + float(reward), length + 1
+        done = terminated or truncated
+    env.close()
+    return total, length
+
+
+def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
+    """The rollout engine and a loaded policy in a loop are one and the same policy."""
+    arguments = [str(run), "--checkpoint", "last", "--episodes", "4", "--seed", "3"]
+    assert main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    policy = load_policy(run, "last")
+    returns, lengths = zip(*(play(policy, s) for s in seeds(3, 4)), strict=True)
+    expected = {
+        "return_mean": np.mean(returns),
+        "return_std": np.std(returns),
+        "return_min": np.min(returns),
+        "return_quartile_1": np.quantile(returns, 0.25),
+        "return_median": np.median(returns),
+        "return_quartile_3": np.quantile(returns, 0.75),
+        "return_max": np.max(returns),
+        "length_mean": np.mean(lengths),
+        "length_min": np.min(lengths),
+        "length_max": np.max(lengths),
+    }
+    given = {name: report.pop(name) for name in expected}
+    assert given == pytest.approx(expected, rel=1e-4)
+    assert np.std(returns) > 0.01 * abs(np.mean(returns))
+    assert report == {
+        "run": str(run),
+        "env_id": "HalfCheetah-v5",
+        "method": "openai-es",
+        "checkpoint": "last",
+        "generation": 3,
+        "seed": 3,
+        "episodes": 4,
+        "nonfinite_returns": 0,
+    }
+
+
+def test_a_seed_decides_the_episodes_and_a_checkpoint_the_policy(run):
+    trained = load_mean(run, "last")
+    parts = build(trained.config)
+    first = evaluate(parts, trained, 4, seed=0).returns
+    np.testing.assert_array_equal(evaluate(parts, trained, 4, seed=0).returns, first)
+    # Fewer episodes are the first of more.
+    np.testing.assert_array_equal(
+        evaluate(parts, trained, 2, seed=0).returns, first[:2]
+    )
+    assert not set(evaluate(parts, trained, 4, seed=1).returns) & set(first)
+    earlier = load_mean(run, "1")
+    assert (earlier.generation, trained.generation) == (1, 3)
+    assert not set(evaluate(parts, earlier, 4, seed=0).returns) & set(first)
+    parts.env.close()
+
+
+def test_training_met_other_episodes(run):
+    config = load_mean(run).config
+    met = {
+        seed
+        for generation in range(config.num_generations + 1)
+        for seed in evaluation_tasks(config.seed, generation, 10, LIMIT).seed
+    }
+    assert not met & set(seeds(config.seed, 10))
+
+
+def test_best_is_the_checkpoint_with_the_best_evaluation(run):
+    best = load_mean(run)
+    records = read_metrics(run)
+    evaluations = [r.evaluation_return_mean for r in records]
+    expected = Checkpoints(run / "checkpoints").best_step()
+    assert best.generation == expected
+    assert evaluations[expected] == max(evaluations)
+
+
+def test_the_table_reads_like_the_json(run, capsys):
+    assert main([str(run), "--episodes", "1"]) == 0
+    table = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert table["env_id"] == "HalfCheetah-v5"
+    assert table["episodes"] == "1"
+    assert table["checkpoint"] == "best"
+    assert float(table["length_mean"]) == LIMIT
+    assert float(table["return_std"]) == 0
+    assert table["return_mean"] == table["return_median"]
+
+
+def make_result(returns):
+    returns = np.array(returns, float)
+    return RolloutResult(
+        returns=returns,
+        lengths=np.arange(1, 1 + len(returns)),
+        failed=np.zeros(len(returns), bool),
+        healthy_rewards=np.zeros(len(returns)),
+        observations=initial_statistics(1),
+        env_steps=0,
+        computed_steps=0,
+        seconds={},
+    )
+
+
+def test_summary_by_hand():
+    report = summary(make_result([4.0, 1.0, np.nan, 2.0, 3.0, np.inf]))
+    assert report == {
+        "episodes": 6,
+        "nonfinite_returns": 2,
+        "length_mean": 3.5,
+        "length_min": 1,
+        "length_max": 6,
+        "return_mean": 2.5,
+        "return_std": pytest.approx(np.sqrt(1.25)),
+        "return_min": 1.0,
+        "return_quartile_1": 1.75,
+        "return_median": 2.5,
+        "return_quartile_3": 3.25,
+        "return_max": 4.0,
+    }
+    nothing = summary(make_result([np.nan]))
+    assert nothing["nonfinite_returns"] == 1
+    assert "return_mean" not in nothing
+
+
+def refused(arguments, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, folder):
+    for arguments, words in [
+        ([], ["required"]),
+        (["gone"], ["gone is not a run", "No run is there"]),
+        ([str(run.parent / "tony")], ["tony is not a run", f"Runs there: {run}"]),
+        ([str(run), "--checkpoint", "bets"], ["'last', 'best' or a step", "'bets'"]),
+        ([str(run), "--checkpoint", "77"], ["no checkpoint '77'", "steps 3, 2, 1"]),
+        ([str(run), "--episodes", "0"], ["--episodes must be at least 1", "got 0"]),
+        ([str(run), "--episodes", f"{10**14}"], ["episodes must be below 2^31"]),
+        ([str(run), "--episodes", f"{10**9}"], ["--episodes 1000000000 would take"]),
+        ([str(run), "--seed", "-1"], ["--seed must be at least 0", "got -1"]),
+        ([str(run), "--video", "x.avi"], ["--video must end in .mp4 or .gif", "x.avi"]),
+        ([str(run), "--vide", "x.gif"], ["--vide"]),
+    ]:
+        line = refused(arguments, capsys)
+        for word in words:
+            assert word in line.replace("1, 2, 3", "3, 2, 1")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_one_line_and_leaves_no_part_of_a_file(
+    run, capsys, folder, monkeypatch, signum
+):
+    # While a file is written, from code that does not let errors through.
+    def interrupted(*_):
+        (unfinished,) = (folder / "out").iterdir()
+        assert unfinished.name == ".unfinished-x.csv"
+        try:
+            signal.raise_signal(signum)
+        except Exception as error:
+            raise AssertionError("the signal was taken for an error") from error
+
+    (folder / "out").mkdir()
+    monkeypatch.setattr(evaluation_report.csv.DictWriter, "writerows", interrupted)
+    arguments = [str(run), "--episodes", "1", "--csv", "out/x.csv"]
+    assert main(arguments) == 128 + signum
+    err = capsys.readouterr().err
+    assert err == f"{signum.name}: stopped; unfinished files are removed\n"
+    assert list((folder / "out").iterdir()) == []
+
+
+def test_help_explains_every_option(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert not stop.value.code
+    text = capsys.readouterr().out
+    for option in ("--checkpoint", "--episodes", "--seed", "--json", "--video"):
+        assert option in text
+    for option in ("--target-returns", "--weights", "--weight-noise", "--csv"):
+        assert option in text
+    assert "Run folders" in text
+
+
+@pytest.fixture
+def copied(run, folder):
+    return shutil.copytree(run, folder / "copied")
+
+
+def newest_file(run):
+    files = [f for f in (run / "checkpoints/last/3").rglob("*") if f.is_file()]
+    return max(files, key=lambda file: file.stat().st_size)
+
+
+def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
+    file = newest_file(copied)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.warns(CheckpointWarning, match=r"last/3 is damaged.* using step 2"):
+        assert load_mean(copied, "last").generation == 2
+
+
+def test_the_program_says_so_in_one_line(copied, capsys, monkeypatch):
+    file = newest_file(copied)
+    file.write_bytes(b"")
+    monkeypatch.setattr("jax_es.evaluation.conditions.build", lambda *_, **__: 1 / 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(ZeroDivisionError):
+            main([str(copied), "--checkpoint", "last"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: checkpoint ")
+
+
+def test_a_run_without_a_usable_checkpoint_is_one_line(copied, capsys):
+    shutil.rmtree(copied / "checkpoints" / "best")
+    for manifest in (copied / "checkpoints").rglob("manifest.json"):
+        manifest.unlink()
+    assert "not written by jax_es" in refused(
+        [str(copied), "--checkpoint", "last"], capsys
+    )
+    shutil.rmtree(copied / "checkpoints")
+    assert "no checkpoint" in refused([str(copied)], capsys)
+
+
+def test_checkpoints_of_something_else_are_one_line(copied, cartpole, capsys):
+    shutil.rmtree(copied / "checkpoints")
+    shutil.copytree(cartpole / "checkpoints", copied / "checkpoints")
+    line = refused([str(copied), "--checkpoint", "last"], capsys)
+    assert "another network" in line
+    with pytest.raises(CheckpointError, match="another network"):
+        load_policy(copied, "last")
+    Checkpoints(copied / "checkpoints").save(5, {"weights": np.ones(3)})
+    line = refused([str(copied), "--checkpoint", "5"], capsys)
+    assert "not a training state" in line
+
+
+def test_a_batch_acts_like_its_rows_alone(run):
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(6, 3, 17)).astype(np.float32)
+    rewards = rng.normal(size=(6, 3)) * 100
+    policy = load_policy(run)
+    together = [policy(o, r) for o, r in zip(observations, rewards, strict=True)]
+    assert together[0].shape == (3, 6)
+    for row in range(3):
+        policy.reset()
+        for step in range(6):
+            alone = policy(observations[step, row], rewards[step, row])
+            assert alone.shape == (6,)
+            np.testing.assert_allclose(alone, together[step][row], atol=1e-5)
+
+
+def test_it_remembers_until_told_to_forget(run):
+    policy = load_policy(run)
+    observation = np.full((2, 17), 0.3)
+    first = policy(observation)
+    second = policy(observation, 5.0)
+    assert not np.allclose(first, second)
+    # ``first`` forgets for one environment, reset for all.
+    third = policy(observation, 5.0, [True, False])
+    np.testing.assert_allclose(third[0], first[0], atol=1e-6)
+    assert not np.allclose(third[1], first[1])
+    policy.reset()
+    np.testing.assert_array_equal(policy(observation), first)
+    # The reward before an episode's first action is nobody's.
+    policy.reset()
+    np.testing.assert_array_equal(policy(observation, 9.0), first)
+
+
+def test_the_number_of_environments_changes_only_at_a_reset(run):
+    policy = load_policy(run)
+    policy(np.zeros((2, 17)))
+    with pytest.raises(ValueError, match=r"3 rows where earlier ones had 2.*reset"):
+        policy(np.zeros((3, 17)))
+    policy.reset()
+    assert policy(np.zeros((3, 17))).shape == (3, 6)
+
+
+def test_observations_are_normalised_as_in_training(run, folder):
+    trained = load_mean(run)
+    assert trained.statistics.count > 0
+    twin = shutil.copytree(run, folder / "twin")
+    file = twin / "config.json"
+    stored = json.loads(file.read_text())
+    stored["config"]["rollout"]["observation_statistics"] = False
+    file.write_text(json.dumps(stored))
+    assert load_mean(twin).statistics is None
+    observation = np.full(17, 0.3)
+    assert not np.allclose(
+        load_policy(run)(observation), load_policy(twin)(observation)
+    )
+
+
+def test_discrete_actions_are_integers_sampled_by_seed(cartpole):
+    observations = np.zeros((200, 4))
+    actions = load_policy(cartpole, seed=1)(observations)
+    assert actions.shape == (200,)
+    assert np.issubdtype(actions.dtype, np.integer)
+    assert set(actions.tolist()) == {0, 1}
+    again = load_policy(cartpole, seed=1)(observations)
+    np.testing.assert_array_equal(actions, again)
+    other = load_policy(cartpole, seed=2)(observations)
+    assert not np.array_equal(actions, other)
+    action = load_policy(cartpole)(np.zeros(4))
+    assert gymnasium.spaces.Discrete(2).contains(action)
+
+
+class Coins(gymnasium.Env):
+    """A return tells all actions of its episode."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.worth = 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.worth *= 2
+        return np.zeros(1, np.float32), float(action) * self.worth, False, False, {}
+
+
+def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
+    folder, monkeypatch, capsys
+):
+    gymnasium.register("Coins-v0", Coins, max_episode_steps=LIMIT)
+    filmed = []
+
+    def film(policy, env, file, seed):
+        filmed.append(play(policy, seed)[0])
+
+    monkeypatch.setattr("jax_es.evaluation.video.record_video", film)
+    monkeypatch.setattr("jax_es.evaluation.video.check_encoder", lambda file: None)
+    try:
+        policy = MLPConfig(hidden_sizes=(), sample_actions=True)
+        train_run(tiny(policy, EnvConfig("Coins-v0"), num_generations=1), folder / "x")
+        assert main(["x", "--json", "--episodes", "1", "--video", "x.gif"]) == 0
+    finally:
+        del gymnasium.registry["Coins-v0"]
+    (returned,) = filmed
+    assert json.loads(capsys.readouterr().out)["return_mean"] == returned
+
+
+class Renderer(gymnasium.Env):
+    """Draws frames of a changing grey, or cannot."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, broken=False, render_mode=None):
+        self.render_mode = render_mode
+        self.broken = broken
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.shade = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.shade += 20
+        return np.zeros(2, np.float32), 1.0, self.shade == 100, False, {}
+
+    def render(self):
+        if self.broken:
+            raise RuntimeError("no GL library\nand a long story")
+        return np.full((32, 48, 3), self.shade, np.uint8)
+
+
+class StillPolicy:
+    def reset(self):
+        pass
+
+    def __call__(self, observation, reward):
+        return np.zeros(1, np.float32)
+
+
+@pytest.fixture
+def renderers():
+    """Registers two environments: no machine needs a GL library for this test."""
+    ids = {"Renderer-v0": False, "BrokenRenderer-v0": True}
+    for env_id, broken in ids.items():
+        gymnasium.register(
+            env_id, Renderer, max_episode_steps=50, kwargs={"broken": broken}
+        )
+    yield
+    for env_id in ids:
+        del gymnasium.registry[env_id]
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_a_video_shows_every_step(renderers, folder, suffix):
+    imageio = pytest.importorskip("imageio")
+    if suffix == ".mp4":
+        pytest.importorskip("imageio_ffmpeg")
+    file = folder / "new" / f"episode{suffix}"
+    total = record_video(StillPolicy(), EnvConfig("Renderer-v0"), file, seed=0)
+    assert total == 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns of the decoder's process
+        reader = imageio.get_reader(file)
+        frames = [np.asarray(frame)[..., :3] for frame in reader]
+        reader.close()
+    assert len(frames) == 5
+    shades = [frame.mean() for frame in frames]
+    np.testing.assert_allclose(shades, [0, 20, 40, 60, 80], atol=6)
+
+
+def test_no_renderer_is_one_line_and_leaves_no_file(renderers, folder):
+    pytest.importorskip("imageio")
+    file = folder / "episode.gif"
+    with pytest.raises(ConfigError) as caught:
+        record_video(StillPolicy(), EnvConfig("BrokenRenderer-v0"), file, seed=0)
+    (line,) = str(caught.value).splitlines()
+    assert "cannot be rendered here (no GL library)" in line
+    assert list(folder.iterdir()) == []
+
+
+def test_a_video_that_breaks_off_leaves_the_one_before(renderers, folder):
+    pytest.importorskip("imageio")
+
+    class Stopping(StillPolicy):
+        def __call__(self, observation, reward):
+            raise KeyboardInterrupt
+
+    file = folder / "episode.gif"
+    file.write_text("before")
+    with pytest.raises(KeyboardInterrupt):
+        record_video(Stopping(), EnvConfig("Renderer-v0"), file, seed=0)
+    assert file.read_text() == "before"
+    assert list(folder.iterdir()) == [file]
+
+
+def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):
+    pytest.importorskip("imageio")
+    (folder / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        record_video(
+            StillPolicy(), EnvConfig("Renderer-v0"), folder / "file" / "x.gif", seed=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("env_id", "camera"), [("HalfCheetah-v5", 0), ("InvertedPendulum-v5", -1)]
+)
+def test_the_camera_follows_a_robot_that_runs_away(env_id, camera):
+    env = gymnasium.make(env_id, render_mode="rgb_array")
+    renderer = env.unwrapped.mujoco_renderer
+    _follow(env)
+    assert renderer.camera_id == camera
+    env.close()

@@ -1,0 +1,149 @@
+"""Rounded weights against formats written out from their definitions."""
+
+import typing
+
+import numpy as np
+import pytest
+
+from jax_es.evaluation.quantization import Precision, round_weights
+
+PRECISIONS = typing.get_args(Precision)
+
+
+def positive_values(exponent_bits, mantissa_bits, has_infinity):
+    """Every finite value ≥ 0 of a binary format, from its definition; ascending."""
+    bias = 2 ** (exponent_bits - 1) - 1
+    exponents = np.arange(2**exponent_bits - has_infinity)[:, None]
+    mantissas = np.arange(2**mantissa_bits) / 2**mantissa_bits
+    normal = (1 + mantissas) * 2.0 ** (exponents - bias)
+    values = np.where(exponents == 0, mantissas * 2.0 ** (1 - bias), normal).ravel()
+    # Without infinities only the very last code is not a number.
+    return values if has_infinity else values[:-1]
+
+
+FORMATS = {
+    "float16": positive_values(5, 10, has_infinity=True),
+    "float8_e4m3": positive_values(4, 3, has_infinity=False),
+}
+
+
+def nearest(values, x):
+    """The nearest of ``values``; of two, the one with an even code."""
+    x64 = np.float64(x)
+    above = np.searchsorted(values, np.abs(x64)).clip(1, len(values) - 1)
+    low, high = values[above - 1], values[above]
+    to_low, to_high = np.abs(x64) - low, high - np.abs(x64)
+    up = (to_high < to_low) | ((to_high == to_low) & (above % 2 == 0))
+    return np.copysign(np.where(up, high, low), x64).astype(np.float32)
+
+
+def some_weights(seed=0):
+    """Magnitudes from far below to above the small formats' range, and ties."""
+    random = np.random.default_rng(seed)
+    spread = random.normal(size=3000) * 2.0 ** random.integers(-30, 12, 3000)
+    values = FORMATS["float8_e4m3"]
+    ties = (values[1:] + values[:-1]) / 2
+    return np.concatenate([spread, ties, -ties, values]).astype(np.float32)
+
+
+def test_the_formats_are_as_written_down():
+    assert FORMATS["float8_e4m3"].max() == 448
+    assert FORMATS["float16"].max() == 65504
+    assert len(FORMATS["float8_e4m3"]) == 127
+
+
+@pytest.mark.parametrize("precision", FORMATS)
+def test_real_formats_take_the_nearest_value(precision):
+    weights = some_weights()
+    expected = nearest(FORMATS[precision], weights)
+    np.testing.assert_array_equal(round_weights(weights, precision), expected)
+
+
+def test_bfloat16_keeps_sixteen_bits():
+    weights = some_weights()
+    bits = weights.view(np.uint32).astype(np.uint64)
+    # Half a unit of the last kept bit, a little less if that bit is even.
+    kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    expected = kept.astype(np.uint32).view(np.float32)
+    np.testing.assert_array_equal(round_weights(weights, "bfloat16"), expected)
+
+
+@pytest.mark.parametrize(
+    ("precision", "largest"),
+    [("float8_e4m3", 448.0), ("float16", 65504.0), ("bfloat16", 2.0**128 - 2.0**120)],
+)
+def test_what_is_too_large_becomes_the_largest(precision, largest):
+    weights = np.array([3.4e38, -3.4e38], np.float32)
+    expected = np.array([largest, -largest], np.float32)
+    np.testing.assert_array_equal(round_weights(weights, precision), expected)
+
+
+def test_integers_by_hand():
+    kernel = np.array([[7.0, 0.3, 0.0], [-1.4, -0.6, 0.0], [3.5, 0.05, 0.0]])
+    # Scales 1, 0.6/7 and, of a channel of zeros, any: 3.5 is a tie, 4 is even.
+    expected = np.array(
+        [[7.0, 0.6 / 7 * 4, 0.0], [-1.0, -0.6, 0.0], [4.0, 0.6 / 7, 0.0]]
+    )
+    # 0.3 / (0.6/7) = 3.5 in real numbers; in float32 0.6 is a little more than that.
+    np.testing.assert_allclose(
+        round_weights({"kernel": kernel}, "int4")["kernel"][:, [0, 2]],
+        expected[:, [0, 2]],
+    )
+    np.testing.assert_allclose(
+        round_weights(kernel, "int4")[1:, 1], expected[1:, 1], rtol=1e-6
+    )
+    # One scale for a vector, and for a matrix of one row.
+    for weights in (np.array([7.0, 0.4, -0.6]), np.array([[7.0, 0.4, -0.6]])):
+        rounded = round_weights(weights, "int4")
+        np.testing.assert_array_equal(rounded.ravel(), [7.0, 0.0, -1.0])
+
+
+@pytest.mark.parametrize(("precision", "largest"), [("int8", 127), ("int4", 7)])
+@pytest.mark.parametrize("shape", [(40,), (1, 40), (30, 20), (3, 3, 4, 5)])
+def test_integers_are_within_half_a_step_of_their_channels(precision, largest, shape):
+    weights = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    rounded = round_weights(weights, precision)
+    flat, rounded_flat = (w.reshape(-1, shape[-1]) for w in (weights, rounded))
+    channels = flat.T if len(flat) > 1 else flat
+    for channel, got in zip(
+        channels, rounded_flat.T if len(flat) > 1 else rounded_flat, strict=True
+    ):
+        scale = np.abs(np.float64(channel)).max() / largest
+        assert np.abs(np.float64(channel) - got).max() <= scale / 2 * (1 + 1e-6)
+        levels = got / scale
+        np.testing.assert_allclose(levels, np.rint(levels), atol=1e-4)
+        assert np.abs(got).max() == np.abs(channel).max()
+    # Many weights share a level: nothing is left as it was.
+    assert len(np.unique(np.rint(rounded_flat[:, 0] / rounded.max() * 1e4))) < 256
+    assert (rounded != weights).mean() > 0.5
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_every_precision_keeps(precision):
+    tree = {
+        "kernel": np.random.default_rng(2).normal(size=(50, 30)).astype(np.float32),
+        "nest": {
+            "bias": np.float32([0.0, np.inf, -np.inf, np.nan, 1.0, -0.3]),
+            "zeros": np.zeros((4, 3), np.float32),
+            "tiny": np.full((4, 3), 1e-45, np.float32),
+        },
+    }
+    before = {"kernel": tree["kernel"].copy(), "bias": tree["nest"]["bias"].copy()}
+    once = round_weights(tree, precision)
+    twice = round_weights(once, precision)
+    for path in ("kernel", "bias", "zeros", "tiny"):
+        first, second = ((t.get(path, t["nest"].get(path))) for t in (once, twice))
+        assert first.dtype == np.float32
+        np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(
+        once["nest"]["bias"][:4], [0, np.inf, -np.inf, np.nan]
+    )
+    assert np.isfinite(once["nest"]["bias"][4:]).all()
+    assert not once["nest"]["zeros"].any()
+    np.testing.assert_array_equal(tree["kernel"], before["kernel"])
+    np.testing.assert_array_equal(tree["nest"]["bias"], before["bias"])
+
+
+def test_float32_changes_nothing():
+    weights = some_weights()
+    np.testing.assert_array_equal(round_weights(weights, "float32"), weights)

@@ -1,0 +1,284 @@
+"""Gradient descent on windows: by hand, over devices, and does it learn?"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jax_es.config import ConfigError, RolloutConfig
+from jax_es.imitation.cloning import Cloner, CloningConfig, make_optimizer
+from jax_es.imitation.datasets import Episodes
+from jax_es.imitation.windows import random_starts, recording, statistics_of
+from jax_es.rollout.devices import Devices
+from models import (
+    BoxActions,
+    DecisionTransformerConfig,
+    DiscreteActions,
+    MLPConfig,
+    make_policy,
+)
+
+BOX = BoxActions((-2.0,), (2.0,))
+KEY = jax.random.key(0)
+CONFIG = CloningConfig(
+    steps_per_epoch=10, batch_size=6, warmup_steps=4, learning_rate=1e-2, dropout=0.1
+)
+LINEAR = make_policy(MLPConfig(hidden_sizes=()), 3, BOX)
+TRANSFORMER = make_policy(
+    DecisionTransformerConfig(context_length=4, width=8, num_layers=1), 3, BOX
+)
+
+
+def episodes(actions="box", seed=0, num_episodes=8):
+    """A linear teacher: its action is tanh(o·w), scaled to the bounds."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(2, 12, num_episodes)
+    observations = random.normal(size=(lengths.sum(), 3)).astype(np.float32)
+    score = observations @ np.float32([0.5, -1.0, 0.25])
+    chosen = 2.0 * np.tanh(score)[:, None]
+    if actions == "choice":
+        chosen = (score > 0).astype(np.int32)
+    rewards = random.normal(size=lengths.sum()).astype(np.float32)
+    return Episodes(observations, chosen, rewards, lengths)
+
+
+def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
+    devices = Devices(jax.local_devices()[:num_devices])
+    return Cloner(policy, config, devices, statistics, KEY, RolloutConfig())
+
+
+def learn(policy, config, data, num_devices=1, calls=1, statistics=None):
+    cloner = cloner_of(policy, config, num_devices, statistics)
+    state = cloner.place(cloner.init(policy.init(KEY)))
+    steps, at_once = recording(data), cloner.batches_per_call(recording(data))
+    starts = random_starts(
+        np.arange(steps.num_steps), calls * at_once, config.batch_size, 0, 0
+    )
+    losses = []
+    for _ in range(calls):
+        batches = [next(starts) for _ in range(at_once)]
+        state, loss = cloner.descend(state, steps, batches)
+        losses.append(float(loss) / at_once)
+    return jax.device_get(state), losses
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("steps_per_epoch", 0),
+        ("epochs", 0),
+        ("batch_size", -1),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("gradient_clip", float("inf")),
+        ("warmup_steps", -1),
+        ("weight_decay", -0.1),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("holdout", 1.0),
+    ],
+)
+def test_impossible_settings_are_named(field, value):
+    with pytest.raises(ConfigError, match=f"{field} must be .* got {value}"):
+        CloningConfig(**{field: value})
+
+
+def test_optimizer_by_hand():
+    """AdamW's first steps: m̂/√v̂ = ±1, on gradients clipped to a norm of ¼."""
+    config = CloningConfig(learning_rate=0.1, warmup_steps=4, weight_decay=0.01)
+    optimizer = make_optimizer(config)
+    theta = {"w": jnp.float32([3.0, 4.0])}
+    state = optimizer.init(theta)
+    gradient = {"w": jnp.float32([3.0, -4.0])}
+    expected = np.array([3.0, 4.0])
+    for warmth in (0.25, 0.5, 0.75, 1.0, 1.0):
+        updates, state = optimizer.update(gradient, state, theta)
+        theta = optax.apply_updates(theta, updates)
+        rate = 0.1 * warmth
+        # The same gradient each time, so both moments' corrected means are exact.
+        expected = expected - rate * np.sign([3.0, -4.0]) - rate * 0.01 * expected
+        np.testing.assert_allclose(theta["w"], expected, rtol=1e-5)
+
+
+def test_clipping_by_hand():
+    optimizer = make_optimizer(CloningConfig(gradient_clip=0.25, warmup_steps=0))
+    state = optimizer.init({"w": jnp.zeros(2)})
+    for gradient, clipped in (([3.0, 4.0], [0.15, 0.2]), ([0.03, 0.04], None)):
+        _, after = optimizer.update(
+            {"w": jnp.float32(gradient)}, state, {"w": jnp.zeros(2)}
+        )
+        moment = 0.1 * np.array(clipped or gradient)
+        np.testing.assert_allclose(after[1][0].mu["w"], moment, rtol=1e-5)
+
+
+def test_one_step_is_the_gradient_of_the_mean_over_real_steps(strict_jax):
+    """Against a plain loop over windows, steps and no padding at all."""
+    data = episodes()
+    steps = recording(data)
+    starts = np.array([0, steps.last[0], steps.last[0] - 1, 5, 9, 11])
+    config = dataclasses.replace(CONFIG, dropout=0.0, warmup_steps=0)
+    cloner = cloner_of(TRANSFORMER, config)
+    mean = TRANSFORMER.init(KEY)
+    state, loss = cloner.descend(cloner.place(cloner.init(mean)), steps, [starts])
+
+    def reference(mean):
+        losses = []
+        for start in starts:
+            window = slice(start, min(start + 4, steps.last[start] + 1))
+            losses.append(
+                TRANSFORMER.imitation_loss(
+                    {"params": mean},
+                    steps.returns_to_go[window],
+                    data.observations[window],
+                    data.actions[window],
+                    steps.timesteps[window],
+                )
+            )
+        return jnp.concatenate(losses).mean()
+
+    expected, gradient = jax.value_and_grad(reference)(mean)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    optimizer = make_optimizer(config)
+    updates, _ = optimizer.update(gradient, optimizer.init(mean), mean)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5),
+        state.mean,
+        optax.apply_updates(mean, updates),
+    )
+    assert int(state.step) == 1
+
+
+def test_padding_has_no_gradient():
+    """To the bit: the same windows with other numbers where they are padding."""
+    data = episodes(num_episodes=2)
+    cloner = cloner_of(TRANSFORMER, dataclasses.replace(CONFIG, dropout=0.0))
+    steps = recording(data)
+    windows = cloner._spread(steps, steps.last[:1][None] - 1)
+    assert windows.is_real.tolist() == [[[[True, True, False, False]]]]
+    is_real = np.asarray(windows.is_real)
+
+    def other(part):
+        mask = is_real.reshape(is_real.shape + (1,) * (part.ndim - is_real.ndim))
+        return jnp.where(mask, part, (3 * part + 1).astype(part.dtype))
+
+    garbage = type(windows)(*map(other, windows[:-1]), windows.is_real)
+    assert (garbage.observations != windows.observations).any()
+    mean = TRANSFORMER.init(KEY)
+    gradients = [
+        jax.jit(jax.grad(cloner._sum_of_losses))(
+            mean, jax.tree.map(lambda part: part[0, 0], given), None
+        )
+        for given in (windows, garbage)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *gradients)
+    assert any(leaf.any() for leaf in jax.tree.leaves(gradients[0]))
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_devices_differ_by_rounding_only(num_devices):
+    """Dropout included, although 6 windows are no multiple of 4."""
+    alone, losses = learn(TRANSFORMER, CONFIG, episodes())
+    spread, again = learn(TRANSFORMER, CONFIG, episodes(), num_devices)
+    np.testing.assert_allclose(losses, again, rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        alone.mean,
+        spread.mean,
+    )
+
+
+def test_steps_do_not_depend_on_how_many_share_a_call(compilations):
+    data, config = recording(episodes()), CONFIG
+    cloner = cloner_of(TRANSFORMER, config)
+    batches = list(random_starts(np.arange(data.num_steps), 7, 6, 0, 0))
+    initial = cloner.place(cloner.init(TRANSFORMER.init(KEY)))
+    together, loss = cloner.descend(initial, data, batches)
+    del compilations[:]
+    state, losses = initial, 0.0
+    for some in (batches[:1], batches[1:4], batches[4:]):
+        state, part = cloner.descend(state, data, some)
+        losses += float(part)
+    assert not compilations
+    np.testing.assert_allclose(losses, loss, rtol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, state.mean, together.mean)
+    assert int(state.step) == 7
+
+
+def test_dropout_is_of_training_alone():
+    data = recording(episodes())
+    measured = {}
+    for dropout in (0.0, 0.5):
+        config = dataclasses.replace(CONFIG, dropout=dropout)
+        cloner = cloner_of(TRANSFORMER, config)
+        state = cloner.place(cloner.init(TRANSFORMER.init(KEY)))
+        _, loss = cloner.descend(state, data, [np.arange(6)])
+        measured[dropout] = cloner.loss(state.mean, data, np.arange(6)), float(loss)
+    assert measured[0.0][0] == measured[0.5][0]
+    assert measured[0.5][0] != measured[0.5][1]
+    np.testing.assert_allclose(*measured[0.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+def test_loss_of_windows_is_the_mean_over_their_steps(num_devices):
+    data = episodes()
+    steps, mean = recording(data), LINEAR.init(KEY)
+    cloner = cloner_of(LINEAR, CONFIG, num_devices)
+    starts = np.arange(17)  # three batches of 6, the last not full
+    losses = LINEAR.imitation_loss(
+        {"params": mean},
+        steps.returns_to_go[starts],
+        data.observations[starts],
+        data.actions[starts],
+        steps.timesteps[starts],
+    )
+    actual = cloner.loss(mean, steps, starts)
+    np.testing.assert_allclose(actual, losses.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        (LINEAR, "box"),
+        (make_policy(MLPConfig(hidden_sizes=()), 3, DiscreteActions(2)), "choice"),
+        (TRANSFORMER, "box"),
+    ],
+    ids=["linear", "linear-choice", "transformer"],
+)
+def test_a_linear_teacher_is_cloned(policy, kind):
+    config = CloningConfig(batch_size=32, warmup_steps=20, learning_rate=0.03)
+    _, losses = learn(policy, config, episodes(kind, num_episodes=60), calls=40)
+    start, limit = losses[0], {LINEAR: 1e-4, TRANSFORMER: 0.02}.get(policy, 0.1)
+    assert start > 0.2
+    assert losses[-1] < limit
+
+
+def test_statistics_are_what_it_sees_through():
+    """Observations on another scale, and the same ones seen through statistics."""
+    data = episodes()
+    odd = data._replace(observations=data.observations * 100 + 7)
+    statistics = statistics_of(odd)
+    config = dataclasses.replace(CONFIG, dropout=0.0)
+    _, plain = learn(LINEAR, config, odd)
+    _, seen = learn(LINEAR, config, odd, statistics=statistics)
+    mean, std = odd.observations.mean(axis=0), odd.observations.std(axis=0)
+    by_hand = odd._replace(observations=((odd.observations - mean) / std))
+    _, expected = learn(LINEAR, config, by_hand)
+    np.testing.assert_allclose(seen, expected, rtol=1e-4)
+    assert abs(plain[0] - seen[0]) > 1e-3
+
+
+def test_images_bound_how_many_batches_share_a_call():
+    images = np.zeros((9, 4, 84, 84), np.uint8)
+    blank = np.zeros(9, np.float32)
+    data = recording(Episodes(images, blank, blank, np.array([9])))
+    config = CloningConfig(batch_size=128)
+    windows_of = dataclasses.replace(
+        TRANSFORMER,
+        config=dataclasses.replace(TRANSFORMER.config, context_length=30),
+    )
+    # 128 · 30 · 4 · 84² bytes are 108 MB.
+    assert cloner_of(windows_of, config).batches_per_call(data) == 2
+    assert cloner_of(LINEAR).batches_per_call(recording(episodes())) == 8

@@ -1,0 +1,217 @@
+"""Minari datasets in memory: those of others, and what cannot be read."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from jax_es.config import ConfigError, EnvConfig
+from jax_es.imitation.datasets import dataset_info, find_dataset, read_episodes
+from jax_es.training.build import TrainConfig
+from models import MLPConfig
+
+minari = pytest.importorskip("minari")
+
+
+def config(env_id="InvertedPendulum-v5"):
+    return TrainConfig(env=EnvConfig(env_id), policy=MLPConfig())
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "there"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "there"
+
+
+def record(dataset_id, env, num_episodes=3):
+    """Records random play with Minari's own collector; returns what it saw, too."""
+    seen = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it wants authors and the like
+        collector = minari.DataCollector(env)
+        for seed in range(num_episodes):
+            env.action_space.seed(seed)
+            observation, _ = collector.reset(seed=seed)
+            ended = False
+            while not ended:
+                action = env.action_space.sample()
+                following, reward, terminated, truncated, _ = collector.step(action)
+                seen.append((observation, action, reward))
+                observation, ended = following, terminated or truncated
+        dataset = collector.create_dataset(dataset_id, algorithm_name="random")
+        collector._tmp_dir.cleanup()  # close() would remove it behind its back
+        env.close()
+    return dataset, seen
+
+
+@pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "CartPole-v1"])
+def test_a_dataset_of_minaris_own_collector(root, env_id):
+    dataset, seen = record("others/random-v0", gymnasium.make(env_id))
+    episodes = read_episodes("others/random-v0", config(env_id))
+    observations, actions, rewards = (
+        np.array(part) for part in zip(*seen, strict=True)
+    )
+    np.testing.assert_array_equal(episodes.observations, observations.astype("f4"))
+    np.testing.assert_array_equal(episodes.actions, actions)
+    np.testing.assert_array_equal(episodes.rewards, rewards)
+    assert episodes.lengths.tolist() == [len(each.rewards) for each in dataset]
+    np.testing.assert_allclose(
+        episodes.returns, [each.rewards.sum() for each in dataset], rtol=1e-6
+    )
+    discrete = env_id == "CartPole-v1"
+    assert episodes.actions.dtype == (np.int32 if discrete else np.float32)
+    assert episodes.observations.dtype == episodes.rewards.dtype == np.float32
+    assert episodes.lengths.dtype == np.int64
+
+    info = dataset_info("others/random-v0")
+    assert info.path == root / "others" / "random-v0"
+    assert (info.id, info.env_id) == ("others/random-v0", env_id)
+    assert (info.num_episodes, info.num_steps) == (3, len(seen))
+    assert (info.algorithm, info.collection) == ("random", {})
+
+
+def test_images_stay_bytes(root):
+    env_id = "ALE/Pong-v5"
+    pytest.importorskip("ale_py")
+    space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    frames = np.random.default_rng(0).integers(256, size=(4, 4, 84, 84), dtype=np.uint8)
+    create("images-v0", space, gymnasium.spaces.Discrete(6), frames, np.arange(3))
+    episodes = read_episodes("images-v0", config(env_id))
+    assert episodes.observations.dtype == np.uint8
+    np.testing.assert_array_equal(episodes.observations, frames[:-1])
+    assert episodes.actions.tolist() == [0, 1, 2]
+
+
+def create(dataset_id, observation_space, action_space, observations, actions):
+    """Creates a dataset of one episode that names no environment."""
+    length = len(actions)
+    episode = minari.data_collector.EpisodeBuffer(
+        observations=observations,
+        actions=actions,
+        rewards=np.ones(length),
+        terminations=np.arange(length) == length - 1,
+        truncations=np.zeros(length, bool),
+        infos={},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        minari.create_dataset_from_buffers(
+            dataset_id,
+            [episode],
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+
+
+def refused(dataset, config, **more):
+    with pytest.raises(ConfigError) as caught:
+        read_episodes(dataset, config, **more)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def box(*shape, bound=3.0, dtype=np.float32):
+    return gymnasium.spaces.Box(-bound, bound, shape, dtype)
+
+
+def test_a_dataset_without_an_environment_is_known_by_its_spaces(root):
+    create("a-v0", box(4, bound=np.inf), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    assert read_episodes("a-v0", config()).lengths.tolist() == [3]
+    create("b-v0", box(5, bound=np.inf), box(1), np.ones((4, 5)), np.ones((3, 1)))
+    text = refused("b-v0", config())
+    assert "observes Box(-inf, inf, (5,)" in text
+    assert "observes Box(-inf, inf, (4,)" in text
+    create("c-v0", box(4), box(1, bound=1.0), np.ones((4, 4)), np.ones((3, 1)))
+    text = refused("c-v0", config())
+    assert "acts in Box(-1.0, 1.0, (1,)" in text
+    assert "acts in Box(-3.0, 3.0, (1,)" in text
+    create("d-v0", box(4), gymnasium.spaces.Discrete(2), np.ones((4, 4)), [0, 1, 0])
+    assert "acts in Discrete(2)" in refused("d-v0", config())
+
+
+def test_observations_that_are_dictionaries(root):
+    space = gymnasium.spaces.Dict({"goal": box(2), "state": box(4)})
+    observations = {"goal": np.ones((4, 2)), "state": np.ones((4, 4))}
+    create("dict-v0", space, box(1), observations, np.ones((3, 1)))
+    text = refused("dict-v0", config())
+    assert "observes Dict('goal': Box(" in text
+
+
+def test_numbers_that_are_not_finite(root):
+    observations = np.ones((4, 4))
+    observations[1, 2] = np.nan
+    create("nan-v0", box(4), box(1), observations, np.ones((3, 1)))
+    assert "observations that are not finite" in refused("nan-v0", config())
+    actions = np.array([[1.0], [np.nan], [1.0]])
+    create("infinite-v0", box(4), box(1), np.ones((4, 4)), actions)
+    assert "actions that are not finite" in refused("infinite-v0", config())
+
+
+def test_a_dataset_of_another_environment(root):
+    record("cart-v0", gymnasium.make("CartPole-v1"))
+    text = refused("cart-v0", config())
+    assert "was recorded in CartPole-v1" in text
+    assert "environment is InvertedPendulum-v5" in text
+
+
+def test_an_unknown_dataset_lists_those_there(root):
+    text = refused("other-v0", config())
+    assert "other-v0 is not a dataset" in text
+    assert text.endswith("There is none.")
+    for name in ("b-v0", "some/a-v0"):
+        create(name, box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    text = refused("other-v0", config())
+    assert text.endswith(f"nor one in {root}. There are b-v0, some/a-v0.")
+
+
+def test_where_datasets_are_looked_for(root, tmp_path, monkeypatch):
+    create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    assert find_dataset("a-v0") == find_dataset(root / "a-v0") == root / "a-v0"
+    assert find_dataset("a-v0", root) == root / "a-v0"
+    with pytest.raises(ConfigError, match="There is none"):
+        find_dataset("a-v0", tmp_path / "elsewhere")
+    # Without the variable: here, then in Minari's own folder.
+    monkeypatch.delenv("MINARI_DATASETS_PATH")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    (tmp_path / ".minari").mkdir()
+    root.rename(tmp_path / ".minari" / "datasets")
+    assert find_dataset("a-v0") == tmp_path / ".minari" / "datasets" / "a-v0"
+    (tmp_path / ".minari" / "datasets").rename("datasets")
+    assert find_dataset("a-v0") == Path("datasets/a-v0")
+
+
+def test_damaged_datasets(root):
+    record("a-v0", gymnasium.make("InvertedPendulum-v5"))
+    data = root / "a-v0" / "data"
+    file, metadata = data / "main_data.hdf5", data / "metadata.json"
+    whole, text = file.read_bytes(), metadata.read_text()
+    for damage in (whole[: len(whole) // 2], whole[:-100], b""):
+        file.write_bytes(damage)
+        assert f"dataset {root / 'a-v0'} cannot be read (" in refused("a-v0", config())
+    file.write_bytes(whole)
+    for field, value in (("total_episodes", 4), ("total_steps", 1)):
+        metadata.write_text(json.dumps({**json.loads(text), field: value}))
+        assert "cannot be read" in refused("a-v0", config())
+    metadata.write_text(text[:-20])
+    assert "cannot be read" in refused("a-v0", config())
+    with pytest.raises(ConfigError, match="cannot be read"):
+        dataset_info("a-v0")
+    metadata.write_text(text)
+    assert len(read_episodes("a-v0", config()).lengths) == 3
+    metadata.write_text(
+        json.dumps({**json.loads(text), "total_episodes": 0, "total_steps": 0})
+    )
+    assert "holds no episode" in refused("a-v0", config())
+
+
+def test_minari_is_optional(root, monkeypatch):
+    create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    monkeypatch.setitem(sys.modules, "minari", None)
+    text = refused("a-v0", config())
+    assert "pip install -e '.[pretraining]'" in text

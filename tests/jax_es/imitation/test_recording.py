@@ -1,0 +1,138 @@
+"""The environment that keeps its episodes: what it keeps, and the noise it adds."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from jax_es.config import ConfigError
+from jax_es.imitation.recording import FIRST_CAPACITY, RecordingEnv, check_noise
+from tests.probe_envs import TargetEnv
+
+
+def play(env, seeds, policy):
+    """Plays the seeds' episodes one after the other in each environment."""
+    queue = list(seeds)
+    mask = np.zeros(env.num_envs, bool)
+    mask[: len(queue)] = True
+    first = [queue.pop(0) if needed else 0 for needed in mask]
+    observation, _ = env.reset(seed=first, options={"reset_mask": mask})
+    live = mask.copy()
+    while live.any():
+        observation, _, terminated, truncated, _ = env.step(policy(observation))
+        ended = live & (terminated | truncated)
+        live &= ~ended
+        for i in np.flatnonzero(ended):
+            if queue:
+                mask = np.arange(env.num_envs) == i
+                seed = np.where(mask, queue.pop(0), 0)
+                observation, _ = env.reset(seed=seed, options={"reset_mask": mask})
+                live[i] = True
+
+
+def half_way(observation):
+    """Acts half the target, so that the executed action can be told from it."""
+    return (observation[:, :2] / 2).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_every_episode_is_kept_as_it_was(num_envs):
+    episodes = []
+    probe = TargetEnv(num_envs)
+    env = RecordingEnv(probe, 0.0, 0, episodes.append)
+    play(env, range(8), half_way)
+    assert sorted(each.seed for each in episodes) == list(range(8))
+    for each in episodes:
+        length = probe.length(each.seed)
+        target = probe.target(each.seed)
+        assert len(each.rewards) == length
+        np.testing.assert_array_equal(
+            each.observations[:, 2] * 8, np.arange(length + 1)
+        )
+        np.testing.assert_array_equal(
+            each.observations[:, :2], np.tile(target, (length + 1, 1))
+        )
+        np.testing.assert_array_equal(each.actions, each.observations[:-1, :2] / 2)
+        np.testing.assert_allclose(each.rewards, -np.square(target / 2).sum())
+        ended = each.terminations | each.truncations
+        assert ended.tolist() == [False] * (length - 1) + [True]
+        assert not (each.terminations & each.truncations).any()
+        assert each.is_finite
+
+
+def test_long_episodes_outgrow_their_room():
+    length = 3 * FIRST_CAPACITY
+    episodes = []
+    env = RecordingEnv(TargetEnv(2, length, length), 0.0, 0, episodes.append)
+    play(env, [3, 4], half_way)
+    for each in episodes:
+        np.testing.assert_array_equal(
+            each.observations[:, 2] * 8, np.arange(length + 1)
+        )
+
+
+def test_halted_episodes_are_dropped():
+    episodes = []
+    env = RecordingEnv(TargetEnv(2, 4, 4), 0.0, 0, episodes.append)
+    observation, _ = env.reset(seed=[1, 2])
+    env.step(half_way(observation))
+    env.halt(np.array([True, False]))
+    for _ in range(3):
+        env.step(half_way(observation))
+    assert [each.seed for each in episodes] == [2]
+
+
+@pytest.mark.parametrize("what", ["nan", "inf", "-inf", "observation", "failed"])
+def test_numbers_that_are_not_finite_are_noticed(what):
+    episodes = []
+    probe = TargetEnv(1, 3, 3, broken={5: what})
+    play(RecordingEnv(probe, 0.0, 0, episodes.append), [4, 5], half_way)
+    assert {each.seed: each.is_finite for each in episodes} == {4: True, 5: False}
+
+
+def recorded(num_envs, sigma, noise_seed=0, num_episodes=300):
+    episodes = []
+    env = RecordingEnv(TargetEnv(num_envs), sigma, noise_seed, episodes.append)
+    play(env, range(num_episodes), lambda o: np.zeros((num_envs, 2), np.float32))
+    return {each.seed: each for each in episodes}
+
+
+def test_noise_is_normal_in_halves_of_the_range_and_executed():
+    sigma = 0.1
+    noise = np.concatenate([each.actions for each in recorded(4, sigma).values()])
+    # The range is [−1, 1]: its half is 1.
+    error = sigma / np.sqrt(noise.size)
+    assert abs(noise.mean()) < 4 * error
+    assert abs(noise.std() - sigma) < 4 * error / np.sqrt(2)
+    for each in recorded(1, sigma, num_episodes=3).values():
+        # The probe pays for the executed action.
+        paid = -np.square(each.actions - each.observations[:-1, :2]).sum(axis=1)
+        np.testing.assert_allclose(each.rewards, paid, rtol=1e-6)
+
+
+def test_noise_stays_inside_the_range():
+    actions = np.concatenate([each.actions for each in recorded(4, 2.0).values()])
+    assert actions.min() == -1
+    assert actions.max() == 1
+    assert 0.3 < (abs(actions) == 1).mean() < 0.9  # P(|2 z| ≥ 1) = 0.62
+
+
+def test_noise_depends_on_the_episode_alone():
+    alone, beside = recorded(1, 0.1, 0, 6), recorded(4, 0.1, 0, 6)
+    for seed, each in alone.items():
+        np.testing.assert_array_equal(each.actions, beside[seed].actions)
+    other = recorded(1, 0.1, 1, 6)
+    starts = [x[seed].actions[0, 0] for x in (alone, other) for seed in range(6)]
+    assert len(set(starts)) == 12
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Discrete(3),
+        gymnasium.spaces.Box(-np.inf, np.inf, (2,)),
+        gymnasium.spaces.Box(0, np.inf, (2,)),
+    ],
+)
+def test_noise_needs_a_range(space):
+    with pytest.raises(ConfigError, match="--action-noise"):
+        check_noise(space)

@@ -1,0 +1,485 @@
+"""Teachers: what SBX learns acts here as it does there, and survives being killed."""
+
+import base64
+import dataclasses
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import cloudpickle
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+from jax_es import evaluate, load_policy, plot, teacher
+from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
+from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
+from jax_es.presets import preset
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import Method, RunDirectory
+from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.training.build import make_learning_env
+from jax_es.training.generation import evaluation_tasks
+from jax_es.training.load_policy import load_mean
+
+with warnings.catch_warnings():
+    # Of TensorFlow Probability, which SBX imports.
+    warnings.filterwarnings("ignore", "jax.core", DeprecationWarning)
+    from jax_es.imitation import sbx_teacher
+
+TINY = [
+    *("--steps", "96", "--evaluate-every", "32"),
+    *("--learning-starts", "16", "--batch-size", "8", "--train-freq", "4"),
+    *("--critic-hidden-sizes", "8", "8", "--evaluation.num-episodes", "3"),
+]
+MLP = ["--policy.hidden-sizes", "8", "6"]
+TRANSFORMER = [
+    *("--policy", "decision-transformer", "--policy.width", "8"),
+    *("--policy.num-layers", "1", "--policy.context-length", "3"),
+]
+# Their actions are in [-3, 3] and in [-2, 2].
+SHORT_PENDULUM = ["--env.id", "Pendulum-v1", "--env.max-episode-steps", "12"]
+KINDS = {
+    "sac": ["inverted-pendulum", *TINY, *MLP, "--algo", "sac"],
+    "td3": ["inverted-pendulum", *TINY, *MLP, "--algo", "td3"],
+    "td3-transformer": [*SHORT_PENDULUM, *TINY, *TRANSFORMER, "--algo", "td3"],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilation_cache(tmp_path_factory):
+    """Programs are compiled once: a dozen runs here are of the same three kinds."""
+    names = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    before = {name: jax.config.values[name] for name in names}
+    folder = str(tmp_path_factory.mktemp("cache"))
+    for name, value in zip(names, (folder, 0.0), strict=True):
+        jax.config.update(name, value)
+    reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    reset_cache()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working directory; the process's JAX stays as the tests configure it."""
+    jax.devices()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Trains a run of a kind, once; its folder is not to be changed."""
+    runs_dir = tmp_path_factory.mktemp("runs")
+
+    @functools.cache
+    def run(kind):
+        arguments = [*KINDS[kind], "--name", kind, "--runs-dir", str(runs_dir)]
+        assert teacher.main(arguments) == 0
+        return runs_dir / kind
+
+    return run
+
+
+def restored(run):
+    """SBX's own training as it was at the end of a run."""
+    directory = RunDirectory(run)
+    settings = settings_of(directory.method())
+    one = sbx_teacher.Teacher(settings, directory.config(), settings.steps)
+    one.restore(run / "sbx" / "96")
+    return one
+
+
+def records(run):
+    """What a run recorded, but for the times."""
+    rows = [dataclasses.asdict(record) for record in read_metrics(run)]
+    return [
+        str({k: v for k, v in row.items() if k not in WALL_CLOCK_FIELDS})
+        for row in rows
+    ]
+
+
+def assert_same_run(run, other):
+    assert records(run) == records(other)
+    for which in ("last", "best"):
+        ours, theirs = load_mean(run, which), load_mean(other, which)
+        assert ours.generation == theirs.generation
+        jax.tree.map(np.testing.assert_array_equal, ours.mean, theirs.mean)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_like_any_other(kind, runs):
+    options, run = KINDS[kind], runs(kind)
+    recorded = read_metrics(run)
+    assert [r.total_env_steps for r in recorded] == [0, 32, 64, 96]
+    assert [r.generation for r in recorded] == [0, 1, 2, 3]
+    seconds = [r.seconds_elapsed for r in recorded]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+    assert Checkpoints(run / "checkpoints").steps() == [32, 64, 96]
+    assert sbx_teacher.saved_steps(run / "sbx") == [96]
+    method = RunDirectory(run).method()
+    assert method.name == options[options.index("--algo") + 1]
+    assert method.settings["train_freq"] == 4
+    assert method.settings["critic_hidden_sizes"] == [8, 8]
+    # It has learned something, whatever that is.
+    first, last = load_mean(run, 32).mean, load_mean(run, 96).mean
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), first, last)
+    assert max(jax.tree.leaves(moved)) > 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acts_as_sbx_does_over_whole_episodes(kind, runs):
+    run = runs(kind)
+    ours, theirs = load_policy(run, "last"), restored(run)
+    learning_env = make_learning_env(RunDirectory(run).config())
+    env = gymnasium.make(ours.env_id, **ours.env_options)
+    for seed in (3, 4):
+        observation, _ = env.reset(seed=seed)
+        seen, _ = learning_env.reset(seed=seed)
+        ours.reset()
+        reward, done, steps = 0.0, False, 0
+        while not done:
+            action = theirs.predict(seen)
+            np.testing.assert_allclose(ours(observation, reward), action, atol=1e-5)
+            observation, reward, *_ = env.step(action)
+            seen, *_, terminated, truncated, _ = learning_env.step(action)
+            done, steps = terminated or truncated, steps + 1
+        assert steps > 4  # longer than the transformer's context
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rollout_engine_sees_the_same_episodes(kind, runs):
+    run = runs(kind)
+    config = RunDirectory(run).config()
+    parts = build_for_evaluation(config)
+    with GradientRun(RunDirectory(run.parent / "scratch"), parts) as gradient_run:
+        result = gradient_run.evaluate(load_mean(run, "last").mean)
+    tasks = evaluation_tasks(config.seed, 0, 3, parts.env.max_episode_steps)
+    env, theirs = make_learning_env(config), restored(run)
+    for seed, expected in zip(tasks.seed, result.returns, strict=True):
+        (seen, _), total, done = env.reset(seed=int(seed)), 0.0, False
+        while not done:
+            seen, reward, terminated, truncated, _ = env.step(theirs.predict(seen))
+            total, done = total + reward, terminated or truncated
+        np.testing.assert_allclose(total, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("algo", "activation"), [("sac", "relu"), ("td3", "tanh")])
+def test_the_exported_actor_is_sbxs(algo, activation):
+    """At observations no episode shows, in another action space."""
+    config = teacher.parse(
+        ["pusher", "--algo", algo, "--policy.activation", activation]
+    ).config
+    policy = dataclasses.replace(config.policy, hidden_sizes=(9, 5, 7))
+    config = dataclasses.replace(config, policy=policy)
+    settings = TeacherSettings(
+        algo=algo, steps=64, learning_starts=8, batch_size=4, learning_rate=0.01
+    )
+    one = sbx_teacher.Teacher(settings, config, 64)
+    one.learn(32, lambda steps: None)
+    parts = build_for_evaluation(config)
+    variables = {"params": one.mean()}
+    observations = np.random.default_rng(0).normal(0, 3, (200, 23)).astype(np.float32)
+    act = jax.jit(lambda o: parts.policy.apply(variables, (), o, 0.0, True, KEY)[1])
+    found = np.stack([act(observation) for observation in observations])
+    expected = one.predict(observations)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+KEY = jax.random.key(0)
+
+
+class KilledError(BaseException):
+    """Ends the program wherever it is, as SIGKILL would."""
+
+
+def dying(function, call, when):
+    """Wraps a function such that its ``call``-th call is the program's end."""
+    calls = 0
+
+    def wrapped(*args, **more):
+        nonlocal calls
+        calls += 1
+        if calls == call and when == "before":
+            raise KilledError
+        result = function(*args, **more)
+        if calls == call:
+            raise KilledError
+        return result
+
+    return wrapped
+
+
+# Where a run and its resumes die, one after another, and after how many steps the next
+# one goes on; None: it begins anew.
+DEATHS = [
+    (GradientRun, "save", 1, "before", None),
+    (sbx_teacher.Teacher, "learn", 2, "before", 32),
+    (GradientRun, "record", 1, "before", 32),
+    (sbx_teacher.Teacher, "save", 1, "before", 32),
+    (GradientRun, "save", 1, "before", 32),
+    (GradientRun, "save", 1, "after", 64),
+]
+
+
+def die(arguments, monkeypatch, owner, name, call, when):
+    """Runs the program until it is killed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dying(getattr(owner, name), call, when))
+        with pytest.raises(KilledError):
+            teacher.main(arguments)
+
+
+def test_killed_anywhere_it_resumes_to_the_same_numbers(runs, monkeypatch, capsys):
+    arguments = [*KINDS["sac"], "--name", "x"]
+    for *death, goes_on in DEATHS:
+        die(arguments, monkeypatch, *death)
+        arguments = ["--resume", "--name", "x"]
+        if goes_on is not None:
+            assert teacher._last_step(RunDirectory(Path("runs/x"))) == goes_on
+
+    # A stop signal changes nothing either.
+    on_step = teacher._Training._on_step
+
+    def interrupted(training, taken):
+        if taken == 70:
+            signal.raise_signal(signal.SIGTERM)
+        on_step(training, taken)
+
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(teacher._Training, "_on_step", interrupted)
+        assert teacher.main(arguments) == 128 + signal.SIGTERM
+    begin, *_, end = capsys.readouterr().err.splitlines()
+    assert begin.startswith("Resuming after 64 steps: mlp (")
+    assert end == (
+        "SIGTERM: the first 64 steps are saved in runs/x; continue with python -m "
+        "jax_es.teacher --resume --name x"
+    )
+    assert teacher.main(arguments) == 0
+    assert_same_run("runs/x", runs("sac"))
+
+
+@pytest.mark.parametrize("kind", ["sac", "td3-transformer"])
+def test_more_steps_are_no_change(kind, runs, capsys):
+    run = runs(kind)
+    assert teacher.main([*KINDS[kind], "--steps", "64", "--name", "x"]) == 0
+    assert teacher.main(["--resume", "--name", "x", "--steps", "96"]) == 0
+    assert_same_run("runs/x", run)
+    assert RunDirectory(Path("runs/x")).method() == RunDirectory(run).method()
+    if kind != "sac":
+        return
+    # A finished run has nothing left to do.
+    assert teacher.main(["--resume", "--name", "x"]) == 0
+    # What other settings would continue is another run.
+    for changed, words in [
+        (["--steps", "64"], ["--steps must be at least 96"]),
+        (["--gamma", "0.9"], ["gamma was 0.99, now 0.9"]),
+        (["--evaluate-every", "8"], ["evaluate_every was 32, now 8"]),
+        (["--algo", "td3"], ["was trained by", "not by"]),
+        (["--seed", "1"], ["seed was 0, now 1"]),
+        (["--policy", "decision-transformer"], ["was mlp, now decision-transformer"]),
+        (["--policy.hidden-sizes", "9"], ["policy.hidden_sizes was (8, 6), now (9,)"]),
+    ]:
+        line = refused(["--resume", "--name", "x", *changed], capsys)
+        for word in words:
+            assert word in line
+    assert_same_run("runs/x", run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_programs_take_it(kind, runs, capsys):
+    run = runs(kind)
+    assert evaluate.main([str(run), "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
+    if kind == "sac":
+        for axis in ("env-steps", "seconds"):
+            assert plot.main([str(run), "--x", axis, "--output", f"{axis}.png"]) == 0
+            assert Path(f"{axis}.png").stat().st_size > 1000
+
+
+def refused(arguments, capsys):
+    """Runs the program on bad input; returns the one line that it prints."""
+    capsys.readouterr()
+    assert teacher.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert len(line) < 1000
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["PRESET or --env.id is needed"]),
+        (["hoper"], ["preset 'hoper'", "did you mean hopper"]),
+        (["hopper", "--policy", "mpl"], ["policy 'mpl'", "did you mean mlp"]),
+        (["hopper", "--algo", "ppo"], ["--algo", "ppo"]),
+        (["hopper", "--policy", "lstm"], ["--policy lstm cannot be trained by --algo"]),
+        (
+            ["hopper", "--policy", "decision-transformer"],
+            ["cannot be trained by --algo sac", "or --algo td3"],
+        ),
+        (
+            ["hopper", "--algo", "td3", *TRANSFORMER, "--policy.attention", "cache"],
+            ["--policy.attention cache", "choose --policy.attention window"],
+        ),
+        (
+            ["hopper", "--policy.action-scale", "none"],
+            ["--policy.action-scale none is not possible", "choose bounds"],
+        ),
+        (["--env.id", "ALE/Hero-v5"], ["--algo sac", "observation vectors", "Hero"]),
+        (["--env.game", "hero", "--algo", "td3"], ["--algo td3", "Hero"]),
+        (["--env.id", "CartPole-v1"], ["--algo sac", "bounded real", "Discrete(2)"]),
+        (["--env.id", "Hoper-v5"], ["Hoper-v5", "did you mean", "Hopper-v5"]),
+        (["hopper", "--steps", "0"], ["--steps must be at least 1, got 0"]),
+        (
+            ["hopper", "--steps", "100"],
+            ["--learning-starts must be at least 0 and below --steps 100", "got 100"],
+        ),
+        (["hopper", "--evaluate-every", "0"], ["--evaluate-every must be at least 1"]),
+        (["hopper", "--batch-size", "0"], ["--batch-size must be at least 1"]),
+        (["hopper", "--gradient-steps", "0"], ["--gradient-steps must be at least 1"]),
+        (["hopper", "--learning-rate", "-1"], ["--learning-rate must be positive"]),
+        (["hopper", "--gamma", "1.5"], ["--gamma must be in [0, 1], got 1.5"]),
+        (["hopper", "--tau", "0"], ["--tau must be in (0, 1], got 0.0"]),
+        (["hopper", "--critic-hidden-sizes", "0"], ["--critic-hidden-sizes", "(0,)"]),
+        (
+            ["hopper", "--action-noise", "0.2"],
+            ["--action-noise 0.2 has no meaning with --algo sac", "--algo td3"],
+        ),
+        (["hopper", "--name", "a/b"], ["--name must be the name of a folder"]),
+        (["--resume"], ["--resume needs --name", "Runs in runs: none"]),
+        (["--resume", "--name", "gone"], ["runs/gone is not a run"]),
+        (
+            ["hopper", "--steps", "1000000000", "--buffer-size", "1000000000"],
+            ["--buffer-size 1000000000 would take about", "GiB", "choose a smaller"],
+        ),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, capsys, folder):
+    line = refused(arguments, capsys)
+    for word in words:
+        assert word in line
+    assert list(folder.iterdir()) == []
+
+
+def test_other_runs_are_not_continued(capsys):
+    config = preset("inverted-pendulum", "mlp")
+    RunDirectory(Path("runs/es")).create(config, "inverted-pendulum")
+    for arguments in ([], KINDS["td3"]):
+        line = refused([*arguments, "--resume", "--name", "es"], capsys)
+        assert "runs/es was trained by" in line
+        assert "not by" in line
+
+
+def test_what_sbx_cannot_read_is_one_line(runs, capsys):
+    run = runs("td3-transformer")
+    arguments = ["--resume", "--runs-dir", str(run.parent), "--name", run.name]
+    saved = run / "sbx" / "96"
+    versions = saved / "versions.json"
+    for file, content, words in [
+        (versions, b'{"sbx-rl": "0.1", "stable_baselines3": "1"}', ["sbx-rl 0.1"]),
+        (versions, b"{", ["cannot be read", "start a new run"]),
+        (saved / "networks.npz", b"junk", ["cannot be read", "start a new run"]),
+        (saved / "replay_buffer.npz", b"junk", ["cannot be read"]),
+    ]:
+        whole = file.read_bytes()
+        file.write_bytes(content)
+        try:
+            line = refused(arguments, capsys)
+        finally:
+            file.write_bytes(whole)
+        for word in [*words, str(saved)]:
+            assert word in line
+    now = sbx_teacher.library_versions()
+    versions.write_text(json.dumps({**now, "sbx-rl": "0.1"}))
+    line = refused(arguments, capsys)
+    versions.write_text(json.dumps(now))
+    assert f"sbx-rl 0.1, and here is sbx-rl {now['sbx-rl']}" in line
+    # θ needs no SBX: whatever its version, the run can be evaluated.
+    assert evaluate.main([str(run), "--episodes", "1"]) == 0
+    assert teacher.main(arguments) == 0
+
+
+class Payload:
+    """Its pickle makes a file when it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_a_resume_loads_no_pickle(runs, capsys):
+    """SBX's own ``load`` would."""
+    shutil.copytree(runs("sac"), "runs/foreign")
+    saved = Path("runs/foreign/sbx/96")
+    payload = base64.b64encode(cloudpickle.dumps(Payload())).decode()
+    data = {"policy": {":type:": "x", ":serialized:": payload}}
+    with zipfile.ZipFile(saved / "model.zip", "w") as archive:
+        archive.writestr("data", json.dumps(data))
+    arguments = ["--resume", "--name", "foreign"]
+    assert teacher.main(arguments) == 0
+    capsys.readouterr()
+    np.savez(saved / "networks.npz", steps=Payload())
+    assert "cannot be read" in refused(arguments, capsys)
+    assert not Path("executed").exists()
+
+
+def test_sbx_itself_reads_what_is_saved(runs):
+    import sbx
+
+    run = runs("sac")
+    model = sbx.SAC.load(run / "sbx" / "96" / "model.zip")
+    observation = np.float32([0.1, -0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(
+        model.predict(observation, deterministic=True)[0],
+        restored(run).predict(observation),
+    )
+
+
+def test_without_sbx_one_line_says_what_to_install(monkeypatch, capsys, folder):
+    monkeypatch.delitem(sys.modules, "jax_es.imitation.sbx_teacher")
+    monkeypatch.delattr("jax_es.imitation.sbx_teacher")
+    monkeypatch.setitem(sys.modules, "sbx", None)
+    line = refused(KINDS["sac"], capsys)
+    assert "sbx is not installed: pip install -e '.[pretraining]'" in line
+    assert list(folder.iterdir()) == []
+
+
+def test_the_preset_gives_the_task_and_the_transformer():
+    request = teacher.parse(["hopper", "--algo", "td3", "--seed", "3"])
+    assert request.config.env == preset("hopper").env
+    assert request.config.seed == 3
+    assert request.config.policy.hidden_sizes == (256, 256)
+    assert request.config.policy.activation == "relu"
+    assert not request.config.rollout.observation_statistics
+    assert re.fullmatch(r"td3-hopper-seed3-\d{8}-\d{6}", request.run.path.name)
+    arguments = ["hopper", "--policy", "decision-transformer", "--algo", "td3"]
+    assert teacher.parse(arguments).config.policy == preset("hopper").policy
+    request = teacher.parse(["--env.id", "Hopper-v5", "--steps", "200"])
+    assert request.config.env.id == "Hopper-v5"
+    assert request.settings.steps == 200
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_settings_survive_being_recorded(algo):
+    settings = TeacherSettings(algo=algo, steps=500, critic_hidden_sizes=(3, 4))
+    recorded = Method(*json.loads(json.dumps(settings.method())))
+    assert settings_of(recorded) == settings
+    assert ("policy_delay" in recorded.settings) == (algo == "td3")

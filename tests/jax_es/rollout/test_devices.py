@@ -1,0 +1,215 @@
+"""One device and many compute the same, and nothing is spread unevenly in silence."""
+
+import os
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs.base import thread_count
+from jax_es.es.noise import FullNoise
+from jax_es.rollout.devices import Devices, available_cores, spread_weighted_sum
+from jax_es.rollout.engine import devices as devices_module
+
+KEY = jax.random.fold_in(jax.random.key(3), 1)
+MEAN = {"kernel": jnp.zeros((7, 3)), "bias": jnp.zeros(3)}
+COUNTS = [1, 2, 4]
+
+
+@pytest.fixture(scope="module")
+def cpus() -> list[jax.Device]:
+    local = jax.local_devices(backend="cpu")
+    assert len(local) == 4, "conftest.py asks for four virtual devices"
+    return local
+
+
+@pytest.fixture(scope="module")
+def spread(cpus):
+    """``spread_weighted_sum`` on 1, 2 and 4 devices."""
+    return {n: spread_weighted_sum(FullNoise(), Devices(cpus[:n])) for n in COUNTS}
+
+
+def flat(tree) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def weights(num_pairs: int) -> np.ndarray:
+    return np.random.default_rng(num_pairs).normal(size=num_pairs).astype(np.float32)
+
+
+def expected(num_pairs: int) -> np.ndarray:
+    pairs = jnp.arange(num_pairs)
+    return flat(FullNoise().weighted_sum(KEY, pairs, weights(num_pairs), MEAN))
+
+
+@pytest.mark.parametrize("num_devices", COUNTS)
+@pytest.mark.parametrize("num_pairs", [1, 8, 13])
+def test_sum_does_not_depend_on_the_devices(spread, num_devices, num_pairs):
+    # 13 divides by none but one, and one pair leaves three devices with padding.
+    total = spread[num_devices](KEY, weights(num_pairs), MEAN)
+    np.testing.assert_allclose(flat(total), expected(num_pairs), rtol=1e-5, atol=2e-6)
+    assert jax.tree.map(jnp.shape, total) == jax.tree.map(jnp.shape, MEAN)
+
+
+def test_chunks_add_up(cpus, monkeypatch):
+    # 29 pairs in blocks of 2 × 4: three whole calls and one with padding.
+    monkeypatch.setattr(devices_module, "PAIRS_PER_CALL", 4)
+    calls = []
+    chunked = spread_weighted_sum(
+        FullNoise(), Devices(cpus[:2]), lambda: calls.append(len(calls))
+    )
+    total = chunked(KEY, weights(29), MEAN)
+    np.testing.assert_allclose(flat(total), expected(29), rtol=1e-5, atol=5e-6)
+    assert calls == [0, 1, 2, 3]
+    # The accumulator is given away at each addition; the second call starts anew.
+    again = chunked(KEY, weights(29), MEAN)
+    assert (flat(again) == flat(total)).all()
+
+
+def test_on_call_can_stop_the_sum(cpus):
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    stoppable = spread_weighted_sum(FullNoise(), Devices(cpus[:1]), stop)
+    with pytest.raises(KeyboardInterrupt):
+        stoppable(KEY, weights(4), MEAN)
+
+
+def test_padding_counts_exactly_nothing(spread):
+    # One pair on four devices: the sum is its ε to the bit.
+    one = spread[4](KEY, np.ones(1, np.float32), MEAN)
+    alone = spread[1](KEY, np.ones(1, np.float32), MEAN)
+    assert (flat(one) == flat(alone)).all()
+    nothing = spread[4](KEY, np.zeros(5, np.float32), MEAN)
+    assert not flat(nothing).any()
+
+
+def test_repeated_sums_are_identical(spread):
+    first, second = (flat(spread[4](KEY, weights(13), MEAN)) for _ in range(2))
+    assert (first == second).all()
+
+
+def test_other_weights_and_keys_compile_nothing(spread, compilations):
+    spread[2](KEY, weights(8), MEAN)
+    compilations.clear()
+    other_key = jax.random.wrap_key_data(jax.random.key_data(KEY) + 1)
+    jax.block_until_ready(other_key)
+    compilations.clear()
+    first = spread[2](KEY, 2 * weights(8), MEAN)
+    second = spread[2](other_key, weights(8), MEAN)
+    assert not compilations
+    assert np.abs(flat(first) - flat(second)).max() > 0.1
+
+
+@pytest.mark.parametrize("num_devices", COUNTS)
+def test_map_gives_each_device_its_slice(cpus, num_devices):
+    devices = Devices(cpus[:num_devices])
+    slices = np.arange(num_devices * 3.0, dtype=np.float32).reshape(num_devices, 3)
+    scaled = devices.map(lambda x, scale: (x * scale).sum(), in_axes=(0, None))
+    result = scaled(devices.put(slices), np.float32(2))
+    assert result.tolist() == (2 * slices.sum(axis=1)).tolist()
+    assert result.sharding.device_set == set(devices.devices)
+    total = devices.map_sum(lambda x: {"sum": x.sum()}, in_axes=(0,))
+    result = total(devices.put(slices))["sum"]
+    assert result.shape == ()
+    assert result == slices.sum()
+
+
+def test_donated_slices_are_reused(cpus):
+    devices = Devices(cpus[:2])
+    add_one = devices.map(lambda x: x + 1, in_axes=(0,), donate_argnums=(0,))
+    given = devices.put(np.zeros((2, 5), np.float32))
+    result = add_one(given)
+    assert given.is_deleted()
+    assert (np.asarray(result) == 1).all()
+
+
+def test_put_places_one_slice_a_device(cpus):
+    devices = Devices(cpus)
+    placed = devices.put({"a": np.arange(8.0).reshape(4, 2), "b": np.arange(4)})
+    for shard in placed["a"].addressable_shards:
+        assert shard.data.shape == (1, 2)
+        assert shard.data[0, 0] == 2 * devices.devices.index(shard.device)
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 8])
+def test_put_refuses_an_axis_that_does_not_fit(cpus, length):
+    # Eight slices on four devices would fit in pairs, and pmap would take three.
+    with pytest.raises(ValueError, match="4 devices") as caught:
+        Devices(cpus).put({"x": np.zeros((length, 2))})
+    assert f"({length}, 2)" in str(caught.value)
+
+
+def test_put_refuses_a_scalar(cpus):
+    with pytest.raises(ValueError, match=r"\(\).*4 devices"):
+        Devices(cpus).put(np.float32(1))
+
+
+def test_share_places_a_copy_everywhere(cpus):
+    devices = Devices(cpus[:2])
+    shared = devices.share({"w": np.arange(6.0), "key": KEY})
+    assert shared["w"].sharding.is_fully_replicated
+    assert shared["w"].sharding.device_set == set(cpus[:2])
+    assert (shared["w"] == np.arange(6.0)).all()
+    assert (jax.random.key_data(shared["key"]) == jax.random.key_data(KEY)).all()
+
+
+def test_no_device_is_refused():
+    with pytest.raises(ValueError, match="devices is empty"):
+        Devices([])
+
+
+def test_devices_say_what_they_are(cpus):
+    devices = Devices(cpus[1:3])
+    assert (devices.count, devices.platform) == (2, "cpu")
+    assert Devices().count == len(jax.local_devices())
+    assert available_cores() >= 1
+
+
+def test_cores_are_counted_where_affinity_is_unknown(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    for counted, cores in ((3, 3), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda counted=counted: counted)
+        assert devices_module.available_cores() == thread_count(None) == cores
+
+
+def test_the_compilation_clock_stands_still_while_jax_compiles(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(devices_module.time, "monotonic", lambda: now)
+    clock = devices_module.CompilationClock()
+    begun = clock()
+    now += 10.0
+    clock.listen("/jax/core/compile/jaxpr_trace_duration", 1.0)
+    now += 1.0  # the outer program's tracing took three seconds, the inner's included
+    clock.listen("/jax/core/compile/jaxpr_trace_duration", 3.0)
+    now += 5.0
+    clock.listen("/jax/core/compile/backend_compile_duration", 5.0)
+    clock.listen("/jax/checkpoint/write/durations_sec", 2.0)
+    now += 2.0
+    assert clock() - begun == 10.0 + 1.0 + 5.0 + 2.0 - 3.0 - 5.0
+
+
+def test_jax_tells_the_clock_what_it_compiles():
+    clock = devices_module.compilation_clock()
+    assert clock is devices_module.compilation_clock()
+    before = clock(), time.monotonic()
+    jax.jit(lambda x: jnp.sort(x * 1.25)[::3])(jnp.arange(17.0)).block_until_ready()
+    working, passed = clock() - before[0], time.monotonic() - before[1]
+    assert 0 <= working < 0.7 * passed
+
+
+@pytest.mark.parametrize("value", ["", "relative/cache"])
+def test_the_compilation_cache_is_never_in_the_working_folder(monkeypatch, value):
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    name = "jax_compilation_cache_dir"
+    before = jax.config.values[name]
+    jax.config.update(name, None)
+    chosen = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.config, "update", chosen.__setitem__)
+        devices_module.use_compilation_cache()
+    jax.config.update(name, before)
+    assert chosen[name] == str(Path.home() / ".cache" / "jax-es")

@@ -1,0 +1,163 @@
+"""Observation statistics against NumPy, with the sums of a long run."""
+
+from fractions import Fraction
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es.rollout.observation_statistics import (
+    STD_FLOOR,
+    ObservationStatistics,
+    initial_statistics,
+    mean_and_std,
+    merge,
+    normalized,
+    observe,
+    scaled,
+)
+
+
+def observations(count: int, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.normal([0, 5, -300], [1, 0.5, 40], (count, 3))
+
+
+def same(first: ObservationStatistics, second: ObservationStatistics) -> None:
+    for one, two in zip(first, second, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-13)
+
+
+def test_mean_and_std_equal_numpys():
+    batch = observations(1000)
+    mean, std = mean_and_std(observe(initial_statistics(3), batch))
+    np.testing.assert_allclose(mean, batch.mean(axis=0), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(std, batch.std(axis=0), rtol=1e-6)
+    assert mean.dtype == std.dtype == np.float32
+
+
+def test_normalised_observations_are_standard():
+    batch = observations(1000)
+    mean, std = mean_and_std(observe(initial_statistics(3), batch))
+    normalised = (batch - mean) / std
+    np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(normalised.std(axis=0), 1, rtol=1e-5)
+
+
+def test_no_observation_leaves_observations_alone():
+    mean, std = mean_and_std(initial_statistics(3))
+    assert (mean.tolist(), std.tolist()) == ([0] * 3, [1] * 3)
+    assert mean.dtype == std.dtype == np.float32
+
+
+def test_observing_nothing_changes_nothing():
+    some = observe(initial_statistics(3), observations(10))
+    same(observe(some, np.zeros((0, 3))), some)
+    same(merge(some, initial_statistics(3)), some)
+    same(merge(initial_statistics(3), some), some)
+
+
+def test_merged_is_observed_together():
+    batch = observations(90)
+    parts = [observe(initial_statistics(3), part) for part in np.split(batch, [7, 50])]
+    together = observe(initial_statistics(3), batch)
+    same(merge(merge(parts[0], parts[1]), parts[2]), together)
+    same(merge(parts[2], merge(parts[1], parts[0])), together)
+    one_by_one = initial_statistics(3)
+    for row in batch:
+        one_by_one = observe(one_by_one, row[None])
+    same(one_by_one, together)
+
+
+def test_std_is_floored():
+    batch = np.array([[2.0, 0.0, 0.0], [2.0, 0.1, 1.0]])
+    _, std = mean_and_std(observe(initial_statistics(3), batch))
+    # Spreads 0, 0.05 and 0.5.
+    assert std.tolist() == pytest.approx([STD_FLOOR, STD_FLOOR, 0.5])
+    assert STD_FLOOR == 0.1
+
+
+def test_floor_and_bound_may_be_chosen():
+    batch = np.array([[2.0, 0.0], [2.0, 0.1]])
+    mean, std = mean_and_std(observe(initial_statistics(2), batch), std_floor=0.01)
+    assert std.tolist() == pytest.approx([0.01, 0.05])
+    seen = normalized(jnp.array([2.5, 0.1]), mean, std, clip=10.0)
+    np.testing.assert_allclose(seen, [10.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(normalized(batch[0], mean, std), [0.0, -1.0], rtol=1e-6)
+
+
+def test_the_floor_of_bytes_is_in_grey_levels():
+    frames = np.array([[100], [100]], np.uint8)
+    statistics = observe(initial_statistics(1), scaled(frames))
+    for dtype, expected in ((np.uint8, 0.1 / 255), (np.float32, 0.1)):
+        _, std = mean_and_std(statistics, 0.1, np.dtype(dtype))
+        assert std.tolist() == pytest.approx([expected])
+
+
+def test_constant_entry_never_has_a_negative_variance():
+    # E[o²] − E[o]² of a constant is ± the last digit.
+    for value in (0.1, 1e5 / 3, -7e7 / 3):
+        batch = np.full((999, 2), value)
+        mean, std = mean_and_std(observe(initial_statistics(2), batch))
+        np.testing.assert_allclose(mean, value, rtol=1e-6)
+        assert np.isfinite(std).all()
+        if abs(value) < 1e6:
+            assert std.tolist() == [np.float32(STD_FLOOR)] * 2
+
+
+def test_large_offsets_keep_the_spread():
+    # 10⁵ ± 1: float32 sums of squares would have no digit of the variance left,
+    # float64 sums of 10¹⁰ have rounding errors of about 10⁻⁴.
+    batch = 1e5 + np.random.default_rng(1).normal(size=(20_000, 2))
+    statistics = observe(initial_statistics(2), batch)
+    mean, std = mean_and_std(statistics)
+    np.testing.assert_allclose(mean, batch.mean(axis=0), rtol=1e-7)
+    np.testing.assert_allclose(std, batch.std(axis=0), rtol=5e-4)
+
+
+def test_sums_stay_exact_after_long_runs():
+    # 10⁷ and more observations: in float32, 2²⁴ + 1 is 2²⁴ and counting stops.
+    count, value = 2**24, 0.5
+    long = ObservationStatistics(
+        np.float64(count), np.array([count * value]), np.array([count * value**2])
+    )
+    after = observe(long, np.array([[3.0]]))
+    assert after.count == count + 1
+    assert after.sum == count * value + 3
+    assert after.sum_of_squares == count * value**2 + 9
+
+
+def test_accuracy_with_counts_of_a_long_run():
+    # 3·10⁷ copies of ten observations, summed exactly.
+    copies = 3 * 10**7
+    batch = np.float32(np.random.default_rng(2).normal(200, 0.3, 10)).astype(float)
+    exact = [Fraction(value) for value in batch]
+    statistics = ObservationStatistics(
+        np.float64(10 * copies),
+        np.array([float(copies * sum(exact))]),
+        np.array([float(copies * sum(value**2 for value in exact))]),
+    )
+    mean, std = mean_and_std(statistics)
+    np.testing.assert_allclose(mean, batch.mean(), rtol=1e-7)
+    np.testing.assert_allclose(std, batch.std(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int32])
+def test_sums_do_not_take_the_observations_type(dtype):
+    # The paper's code squares uint8 frames in uint8.
+    batch = np.full((300, 2), 250, dtype)
+    statistics = observe(initial_statistics(2), batch)
+    assert statistics.sum.tolist() == [75_000] * 2
+    assert statistics.sum_of_squares.tolist() == [300 * 62_500] * 2
+    assert {leaf.dtype for leaf in map(np.asarray, statistics)} == {np.dtype(float)}
+
+
+def test_observe_and_merge_are_pure():
+    batch = observations(5)
+    first = observe(initial_statistics(3), batch)
+    copies = [np.copy(leaf) for leaf in first], np.copy(batch)
+    observe(first, batch)
+    merge(first, first)
+    for leaf, copy in zip(first, copies[0], strict=True):
+        assert (leaf == copy).all()
+    assert (batch == copies[1]).all()

@@ -1,0 +1,154 @@
+"""The programs of the slots write in place, as compiled for real: mapped over devices.
+
+XLA's CPU code is read, for a copy costs no correctness and no error, only time: at one
+point half of a cached transformer's step went into copying its cache twice.
+"""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es.config import ESConfig
+from jax_es.es.noise import FullNoise, LowRankNoise
+from jax_es.es.openai_es import openai_es
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.slots import Refill, Shared, SlotPrograms
+from models import (
+    BoxActions,
+    CNNConfig,
+    DecisionTransformerConfig,
+    DiscreteActions,
+    make_policy,
+)
+
+OBSERVATION_SIZE, WIDTH = 5, 6
+
+
+def make_programs(num_heads, attention, noise):
+    """Programs of a transformer on two devices, and what they are called with."""
+    config = DecisionTransformerConfig(
+        context_length=9,
+        width=16,
+        num_layers=2,
+        num_heads=num_heads,
+        max_timestep=40,
+        attention=attention,
+    )
+    policy = make_policy(config, OBSERVATION_SIZE, BoxActions((-1.0,), (1.0,)))
+    devices = Devices(jax.devices("cpu")[:2])
+    observation = jax.ShapeDtypeStruct((OBSERVATION_SIZE,), np.float32)
+    programs = SlotPrograms(policy, noise, devices, WIDTH, observation)
+    es = openai_es(ESConfig(num_pairs=2), noise)
+    population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
+    normalizer = np.zeros(OBSERVATION_SIZE, "f4"), np.ones(OBSERVATION_SIZE, "f4")
+    shared = devices.share(Shared(population, *normalizer, ()))
+    return programs, devices, shared, *programs.empty(shared, WIDTH)
+
+
+def copies(program: str, shapes: set[int]) -> list[str]:
+    """Names of the instructions that copy or transpose an array of one of the sizes."""
+    found = []
+    pattern = r"%(\S*(?:copy|transpose)\S*) = \w+\[([\d,]+)\]"
+    for name, shape in re.findall(pattern, program):
+        if np.prod([int(n) for n in shape.split(",")]) in shapes:
+            found.append(f"{name}[{shape}]")
+    return found
+
+
+def sizes(tree) -> set[int]:
+    """Sizes of a tree's arrays on one device, other than a few numbers a slot."""
+    leaves = jax.tree.leaves(tree)
+    return {leaf.size // 2 for leaf in leaves if leaf.size > 2 * 4 * WIDTH}
+
+
+CASES = [
+    pytest.param(heads, noise, id=f"{heads}-heads-{name}")
+    for heads in (1, 2)
+    for name, noise in {
+        "full": FullNoise(),
+        "rank-1": LowRankNoise(1),
+        "rank-2": LowRankNoise(2),
+    }.items()
+]
+
+
+@pytest.mark.parametrize(("num_heads", "noise"), CASES)
+def test_acting_copies_no_cache(num_heads, noise):
+    programs, devices, shared, slots, carry = make_programs(num_heads, "cache", noise)
+    inputs = (
+        np.zeros((2, WIDTH, OBSERVATION_SIZE), "f4"),
+        np.zeros((2, WIDTH), "f4"),
+        np.zeros((2, WIDTH), "i4"),
+    )
+    lowered = programs._act.lower(shared, slots, carry, *devices.put(inputs))
+    compiled = lowered.compile()
+    caches = sizes(carry)
+    assert len(caches) == 1, "all caches are as large as each other"
+    assert not copies(compiled.as_text(), caches)
+    on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(carry)) // 2
+    assert compiled.memory_analysis().alias_size_in_bytes == on_device
+
+
+@pytest.mark.parametrize(("num_heads", "noise"), CASES)
+def test_refilling_copies_no_members(num_heads, noise):
+    programs, devices, shared, slots, _ = make_programs(num_heads, "cache", noise)
+    refill = devices.put(Refill.empty(2, WIDTH))
+    compiled = programs._refill.lower(shared, slots, refill).compile()
+    assert not copies(compiled.as_text(), sizes(slots.variables))
+    on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(slots)) // 2
+    assert compiled.memory_analysis().alias_size_in_bytes == on_device
+
+
+def test_the_reading_would_notice():
+    program = "  %copy.3 = f32[1,6,2]{2,1,0} copy(%p)\n  %transpose = f32[7]{0} x(%q)\n"
+    assert copies(program, {12, 7}) == ["copy.3[1,6,2]", "transpose[7]"]
+    assert not copies(program, {6})
+
+
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
+def test_a_slot_holds_the_statistics_of_its_members_weights(noise):
+    """Virtual batch normalisation: the mean policy's among them, and both signs."""
+    shape, width = (1, 20, 20), 4
+    policy = make_policy(CNNConfig(hidden_size=3), shape, DiscreteActions(2))
+    devices = Devices(jax.devices("cpu")[:1])
+    observation = jax.ShapeDtypeStruct(shape, np.uint8)
+    programs = SlotPrograms(policy, noise, devices, width, observation)
+    es = openai_es(ESConfig(num_pairs=2, sigma=0.3), noise)
+    population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
+    random = np.random.default_rng(0)
+    reference = random.integers(256, size=(5, *shape), dtype=np.uint8)
+    mean = np.float32(random.uniform(size=shape))
+    std = np.float32(random.uniform(0.1, 1.0, size=shape))
+    shared = devices.share(Shared(population, mean, std, reference))
+    slots, _ = programs.empty(shared, width)
+    refill = Refill.empty(1, width)
+    refill.count[0] = 3
+    refill.position[0, :3] = 3, 0, 1
+    refill.pair[0, :3] = 1, 1, -1
+    refill.sign[0, :3] = 1.0, -1.0, 0.0
+    slots = programs.refill(shared, slots, refill)
+    members = population.members(noise)
+    seen = (np.float32(reference) / 255 - mean) / std
+
+    def statistics_of(variables):
+        return policy.prepare({**noise.shared(population.mean), **variables}, seen)
+
+    plus, minus = (
+        jax.tree.map(lambda leaf, side=side: leaf[1, side], members) for side in (0, 1)
+    )
+    mean_policy = {"params": population.mean}
+    for position, variables in ((3, plus), (0, minus), (1, mean_policy)):
+        expected = statistics_of(variables)["batch_stats"]
+        held = jax.tree.map(
+            lambda leaf, p=position: np.asarray(leaf)[0, p],
+            slots.variables["batch_stats"],
+        )
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+            held,
+            expected,
+        )
+    one, other = (statistics_of(v)["batch_stats"]["norms_2"] for v in (plus, minus))
+    assert np.abs(one["mean"] - other["mean"]).max() > 0.01

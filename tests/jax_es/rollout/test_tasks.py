@@ -1,0 +1,76 @@
+"""Every task goes out once, in order, and a pair's tasks go to one device."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jax_es.rollout.tasks import IDLE, TaskQueue
+
+
+def pairs_of(num_pairs, tasks_per_pair, num_mean=0):
+    pairs = np.repeat(np.arange(num_pairs, dtype=np.int32), tasks_per_pair)
+    return np.concatenate([np.full(num_mean, IDLE, np.int32), pairs])
+
+
+def test_one_device_takes_tasks_in_order():
+    queue = TaskQueue(pairs_of(5, 4, num_mean=3), num_lanes=1)
+    assert [queue.take(0) for _ in range(23)] == list(range(23))
+    assert queue.take(0) == IDLE
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
+    rng = np.random.default_rng(seed)
+    pair = pairs_of(rng.integers(1, 30), rng.integers(1, 7), rng.integers(0, 9))
+    queue = TaskQueue(pair, num_devices)
+    taken = {device: [] for device in range(num_devices)}
+    empty = set()
+    while len(empty) < num_devices:
+        device = int(rng.integers(num_devices))
+        task = queue.take(device)
+        if task == IDLE:
+            empty.add(device)
+        else:
+            assert device not in empty, "a device got a task after it had got none"
+            taken[device].append(task)
+        num_taken = sum(map(len, taken.values()))
+        assert queue.is_empty() == (num_taken == len(pair))
+    everything = itertools.chain.from_iterable(taken.values())
+    assert sorted(everything) == list(range(len(pair)))
+    homes = {}
+    for device, tasks in taken.items():
+        assert tasks == sorted(tasks)
+        changes = [pair[task] for task in tasks if pair[task] != IDLE]
+        for p in changes:
+            assert homes.setdefault(p, device) == device
+        # Once a device leaves a pair it never comes back: one draw of ε is enough.
+        assert len(set(changes)) == sum(np.diff(changes, prepend=IDLE) != 0)
+
+
+def test_devices_alternate_between_pairs():
+    queue = TaskQueue(pairs_of(3, 2), num_lanes=2)
+    assert [queue.take(d) for d in (0, 1, 0, 1)] == [0, 2, 1, 3]
+    assert [queue.take(d) for d in (1, 0, 1, 1)] == [4, IDLE, 5, IDLE]
+
+
+def test_tasks_of_the_mean_spread_over_devices_one_by_one():
+    queue = TaskQueue(pairs_of(0, 1, num_mean=4), num_lanes=4)
+    assert [queue.take(device) for device in (3, 2, 1, 0)] == [0, 1, 2, 3]
+
+
+def test_an_opened_pair_keeps_the_queue_from_being_empty():
+    queue = TaskQueue(pairs_of(1, 2), num_lanes=2)
+    assert not queue.is_empty()
+    queue.take(1)
+    assert queue.take(0) == IDLE
+    assert not queue.is_empty()
+    queue.take(1)
+    assert queue.is_empty()
+
+
+def test_no_tasks_are_an_empty_queue():
+    queue = TaskQueue(pairs_of(0, 1), num_lanes=2)
+    assert queue.is_empty()
+    assert queue.take(0) == IDLE

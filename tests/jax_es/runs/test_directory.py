@@ -1,0 +1,153 @@
+"""A run's folder: one process at a time, and what a resume may change."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.runs.directory import RunDirectory, changed_versions, find_run, find_runs
+from jax_es.runs.metrics import MetricsError
+from jax_es.training.build import TrainConfig
+from jax_es.training.loop import train_run
+from models import MLPConfig
+
+HOLD_THE_LOCK = """
+import fcntl, pathlib, sys, time
+file = pathlib.Path(sys.argv[1]).open("w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create(TrainConfig(), "test")
+    return run
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(run):
+    command = [sys.executable, "-c", HOLD_THE_LOCK, str(run.path / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match="another process"), run.lock():
+            pass
+        other.kill()
+        other.wait()
+    with run.lock():
+        pass
+
+
+def test_a_resume_may_extend_a_run_and_is_remembered(run):
+    before = json.loads((run.path / "config.json").read_text())
+    longer = dataclasses.replace(TrainConfig(), num_generations=300)
+    run.check_resumable(longer)
+    run.resume(longer)
+    assert find_run(run.path).config() == longer
+    after = json.loads((run.path / "config.json").read_text())
+    assert {**after, "config": None} == {**before, "config": None}
+
+
+def test_a_resume_may_not_change_the_numbers(run):
+    other = dataclasses.replace(TrainConfig(), seed=1)
+    with pytest.raises(ConfigError, match="seed was 0, now 1"):
+        run.check_resumable(other)
+
+
+def test_other_versions_are_noticed(run):
+    assert changed_versions(run) == {}
+    file = run.path / "config.json"
+    record = json.loads(file.read_text())
+    now = record["versions"]["jax"]
+    record["versions"]["jax"] = "0.0.1"
+    file.write_text(json.dumps(record))
+    record["versions"]["platform"] = "tpu"
+    file.write_text(json.dumps(record))
+    changed = {"platform": ("tpu", "cpu"), "jax": ("0.0.1", now)}
+    assert changed_versions(run) == changed
+    # Whoever resumes a run is told, from Python and of a cloning as well.
+    with pytest.warns(UserWarning, match="platform tpu → cpu"):
+        run.resume(TrainConfig())
+
+
+TINY = TrainConfig(
+    env=EnvConfig("InvertedPendulum-v5", max_episode_steps=5),
+    policy=MLPConfig(hidden_sizes=(2,)),
+    es=ESConfig(num_pairs=2),
+    rollout=RolloutConfig(num_slots=1, num_devices=1),
+    evaluation=EvaluationConfig(num_episodes=1),
+    num_generations=1,
+)
+LONGER = dataclasses.replace(TINY, num_generations=2)
+
+
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in files}
+
+
+def test_nobody_touches_a_run_that_another_process_trains(tmp_path):
+    train_run(TINY, tmp_path)
+    before = contents(tmp_path)
+    with RunDirectory(tmp_path).lock():
+        for resume in (True, False):
+            with pytest.raises(ConfigError, match="another process"):
+                train_run(LONGER, tmp_path, resume=resume)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_without_its_record_is_not_replaced(tmp_path):
+    train_run(TINY, tmp_path)
+    (tmp_path / "config.json").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl is there, .*config\.json"):
+        train_run(TINY, tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match="checkpoints is there"):
+        train_run(TINY, tmp_path)
+    assert contents(tmp_path).items() < before.items()
+
+
+def test_a_resume_refused_for_damaged_metrics_changes_nothing(tmp_path):
+    train_run(TINY, tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("damaged\n")
+    before = contents(tmp_path)
+    with pytest.raises(MetricsError, match="line 3"):
+        train_run(LONGER, tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(tmp_path):
+    train_run(TINY, tmp_path)
+    left_open = dataclasses.replace(
+        LONGER.rollout, num_devices=None, num_slots=None, slots_per_core=3
+    )
+    train_run(dataclasses.replace(LONGER, rollout=left_open), tmp_path, resume=True)
+    assert find_run(tmp_path).config() == LONGER
+
+
+def test_an_experiment_folder_is_its_seeds_in_order(tmp_path):
+    for name in ("seed-10", "seed-2", "seed-0", "seed-x", "other"):
+        RunDirectory(tmp_path / name).create(TrainConfig(), "test")
+    (tmp_path / "seed-3").mkdir()  # not begun
+    found = [run.path for run in find_runs(tmp_path)]
+    assert found == [tmp_path / f"seed-{seed}" for seed in (0, 2, 10)]
+    assert find_runs(tmp_path / "other") == [find_run(tmp_path / "other")]
+    with pytest.raises(ConfigError, match=r"seed-3 is not a run.*Runs there"):
+        find_runs(tmp_path / "seed-3")
+    # A run is a run, whatever else is in its folder.
+    shutil.copy(tmp_path / "other" / "config.json", tmp_path)
+    assert find_runs(tmp_path) == [RunDirectory(tmp_path)]

@@ -1,0 +1,463 @@
+"""Runs and datasets made elsewhere: nothing in them runs code or writes outside."""
+
+import dataclasses
+import hashlib
+import importlib
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.imitation.cloning import CloningConfig
+from jax_es.imitation.dataset_writer import DatasetWriter
+from jax_es.imitation.dataset_writer import lock as dataset_lock
+from jax_es.imitation.recording import Recording
+from jax_es.imitation.teacher_settings import TeacherSettings
+from jax_es.runs.directory import RunDirectory, resume_options
+from jax_es.runs.method import Method
+from jax_es.runs.metrics import MetricsWriter
+from jax_es.train_config import TrainConfig, to_dict
+from jax_es.training.load_policy import load_policy
+from jax_es.training.loop import train_run
+from models import MLPConfig
+
+LIMIT = 5
+MODULES = itertools.count()
+ENV = EnvConfig("InvertedPendulum-v5", LIMIT)
+SLOTS = RolloutConfig(num_slots=1, num_devices=1, num_threads=1)
+TINY = TrainConfig(
+    env=ENV,
+    policy=MLPConfig(hidden_sizes=(2,)),
+    es=ESConfig(num_pairs=2),
+    rollout=SLOTS,
+    evaluation=EvaluationConfig(num_episodes=1),
+    num_generations=1,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "trained"
+    train_run(TINY, run)
+    return run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working directory; the process's JAX stays as the tests configure it."""
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(main, arguments, capsys):
+    """Runs a program on bad input; returns the one line that it prints."""
+    capsys.readouterr()
+    assert main([str(each) for each in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def collected(trained, tmp_path_factory):
+    """Collected from a run, four episodes."""
+    pytest.importorskip("minari")
+    root = tmp_path_factory.mktemp("datasets")
+    arguments = [str(trained), "--dataset", "a-v0", "--episodes", "4"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+        assert collect.main([*arguments, "--root", str(root)]) == 0
+    return root
+
+
+@pytest.fixture
+def dataset(collected):
+    """A copy of that dataset in the working directory."""
+    shutil.copytree(collected, "datasets")
+    return Path("datasets/a-v0")
+
+
+def edit(dataset, **changes):
+    """Changes entries of a dataset's metadata, and removes those that become None."""
+    file = dataset / "data" / "metadata.json"
+    values = {**json.loads(file.read_text()), **changes}
+    left = {name: value for name, value in values.items() if value is not None}
+    file.write_text(json.dumps(left))
+
+
+RESUME = ["--dataset", "a-v0", "--episodes", "6", "--resume"]
+CLONE = ["inverted-pendulum", "--policy", "mlp", "--dataset", "a-v0"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "spec"),
+    [
+        (("observation_space", "action_space"), "env_spec"),
+        (("action_space",), "env_spec"),
+        ((), "env_spec"),
+        ((), "eval_env_spec"),
+    ],
+)
+def test_no_entry_point_of_a_dataset_is_called(
+    dataset, trained, folder, capsys, missing, spec
+):
+    """Minari calls ``gymnasium.make`` on what a dataset names if spaces are missing."""
+    marker = folder / "executed"
+    stored = json.loads((dataset / "data" / "metadata.json").read_text())
+    planted = json.loads(stored["env_spec"])
+    planted |= {"entry_point": "os:system", "kwargs": {"command": f"touch {marker}"}}
+    edit(dataset, **dict.fromkeys(missing), **{spec: json.dumps(planted)})
+    if missing:
+        for main, arguments in (
+            (pretrain.main, CLONE),
+            (collect.main, [trained, *RESUME]),
+        ):
+            line = refused(main, arguments, capsys)
+            assert f"a-v0 cannot be used: its metadata.json has no {missing[0]}" in line
+    else:
+        assert collect.main([str(trained), *RESUME]) == 0
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"total_episodes": "abc"}, "total_episodes must be int, got 'abc'"),
+        ({"total_episodes": 10**10}, "10000000000 episodes in"),
+        ({"total_episodes": -1}, "-1 episodes in"),
+        ({"total_steps": [1]}, "total_steps must be int, got [1]"),
+        ({"total_steps": 10**13}, "no memory for 10000000000000 steps"),
+        ({"observation_space": "[" * 100_000}, "recursion"),
+        ({"observation_space": '{"type": "Box"}'}, "cannot be read ("),
+    ],
+)
+def test_edited_metadata_of_a_dataset_are_one_line(dataset, capsys, changes, words):
+    edit(dataset, **changes)
+    line = refused(pretrain.main, CLONE, capsys)
+    assert "datasets/a-v0 cannot be read (" in line
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"\xff\xfe", b"[]", b"{", b"5"], ids=str
+)
+def test_metadata_that_are_no_object_are_one_line(dataset, trained, capsys, content):
+    (dataset / "data" / "metadata.json").write_bytes(content)
+    for main, arguments in ((pretrain.main, CLONE), (collect.main, [trained, *RESUME])):
+        line = refused(main, arguments, capsys)
+        assert "datasets/a-v0 cannot be read (" in line
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": 5},
+        {"recipe": {}},
+        {"versions": None},
+        {"failed_seeds": "x"},
+        {"first_seed": "x"},
+    ],
+)
+def test_an_edited_recipe_is_one_line(dataset, trained, capsys, change):
+    metadata = json.loads((dataset / "data" / "metadata.json").read_text())
+    edit(dataset, jax_es={**metadata["jax_es"], **change})
+    line = refused(collect.main, [trained, *RESUME], capsys)
+    assert "datasets/a-v0 cannot be read (" in line
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("episodes", [4, 6])
+def test_a_resumed_collection_corrects_the_number_of_steps(
+    dataset, trained, capsys, episodes
+):
+    edit(dataset, total_steps=7)
+    arguments = [str(trained), "--dataset", "a-v0", "--episodes", str(episodes)]
+    assert collect.main([*arguments, "--resume"]) == 0
+    stored = json.loads((dataset / "data" / "metadata.json").read_text())
+    assert stored["total_steps"] == DatasetWriter(dataset).summaries()[1].sum() != 7
+    out, err = capsys.readouterr()
+    assert f"{episodes} episodes, {stored['total_steps']} steps" in out
+    assert "warning: datasets/a-v0 said 7 steps where its episodes have" in err
+
+
+def test_links_in_a_run_are_not_written_through(trained, folder):
+    run, outside = RunDirectory(folder / "run"), folder / "outside"
+    shutil.copytree(trained, run.path)
+    outside.write_text("mine")
+    for name in (".config.json", ".unfinished-config.json"):
+        (run.path / name).symlink_to(outside)
+    run.update(preset="other")
+    assert run.record()["preset"] == "other"
+    assert outside.read_text() == "mine"
+    (run.path / ".lock").unlink()
+    (run.path / ".lock").symlink_to(outside)
+    with pytest.raises(ConfigError, match=r"\.lock is a link, delete it"), run.lock():
+        pass
+    (run.path / "metrics.jsonl").unlink()
+    (run.path / "metrics.jsonl").symlink_to(outside)
+    outside.write_text("")
+    with pytest.raises(OSError, match=r"metrics\.jsonl is a link"):
+        MetricsWriter(run.path, 0)
+    assert outside.read_text() == ""
+
+
+def test_links_in_a_dataset_are_not_written_through(dataset, folder):
+    outside = folder / "outside"
+    outside.mkdir()
+    file = dataset / "data" / "main_data.hdf5"
+    shutil.move(file, outside / "main_data.hdf5")
+    file.symlink_to(outside / "main_data.hdf5")
+    (outside / "metadata.json").write_text("mine")
+    (dataset / ".draft").symlink_to(outside)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    writer = DatasetWriter(dataset)
+    collection = json.loads((dataset / "data" / "metadata.json").read_text())["jax_es"]
+    for seed in range(3):
+        flags = np.array([False, True])
+        episode = Recording(
+            seed,
+            np.zeros((3, 4), np.float32),
+            np.zeros((2, 1), np.float32),
+            np.zeros(2),
+            flags,
+            flags,
+        )
+        writer.append([episode], collection)
+    writer.close()
+    assert {path: path.read_bytes() for path in outside.iterdir()} == before
+    assert writer.num_episodes == 7
+
+    (dataset / ".lock").unlink()
+    (dataset / ".lock").symlink_to(outside / "metadata.json")
+    message = r"\.lock is a link, delete it"
+    with pytest.raises(ConfigError, match=message), dataset_lock(dataset):
+        pass
+    assert (outside / "metadata.json").read_text() == "mine"
+
+
+@pytest.fixture
+def foreign(trained, folder, monkeypatch):
+    """A run in ``runs/foreign`` whose environment is in a module that leaves a mark."""
+    name = f"planted_{next(MODULES)}"
+    monkeypatch.syspath_prepend(folder)
+    Path(f"{name}.py").write_text("open('imported', 'w').close()\n")
+    run = Path("runs/foreign")
+    shutil.copytree(trained, run)
+    record = json.loads((run / "config.json").read_text())
+    record["config"]["env"]["id"] = f"{name}:InvertedPendulum-v5"
+    (run / "config.json").write_text(json.dumps(record))
+    yield name
+    sys.modules.pop(name, None)
+
+
+NAMED = "runs/foreign has the environment {0}:InvertedPendulum-v5, for which the module"
+EVALUATE = ["runs/foreign", "--episodes", "1"]
+INIT = [
+    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),
+    *("--env.max-episode-steps", str(LIMIT), "--es.num-pairs", "2"),
+    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
+    *("--num-generations", "1", "--init", "runs/foreign", "--name", "new"),
+]
+RESUME_RUN = ["--resume", "--name", "foreign"]
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (evaluate, EVALUATE),
+        (collect, ["runs/foreign", "--dataset", "b-v0", "--episodes", "1"]),
+        (train, RESUME_RUN),
+        (train, INIT),
+    ],
+)
+def test_no_module_that_a_run_names_is_imported_unasked(
+    foreign, capsys, program, arguments
+):
+    line = refused(program.main, arguments, capsys)
+    assert NAMED.format(foreign) in line
+    assert f"{foreign} would be imported" in line
+    assert "add --trust (from Python: trust=True" in line
+    assert not Path("imported").exists()
+    assert not Path("runs/new").exists()
+    assert program.main([*arguments, "--trust"]) == 0
+    assert Path("imported").exists()
+
+
+def test_a_module_named_on_the_command_line_is_imported(foreign, capsys):
+    env_id = f"{foreign}:InvertedPendulum-v5"
+    assert train.main([*RESUME_RUN, "--env.id", env_id]) == 0
+    assert Path("imported").exists()
+    err = capsys.readouterr().err
+    assert "python -m jax_es.evaluate runs/foreign --trust" in err
+    assert "jax_es.load_policy('runs/foreign', trust=True)" in err
+    options = resume_options(RunDirectory(Path("runs/foreign")))
+    assert options == "--resume --name foreign --trust"
+
+
+def test_a_policy_is_loaded_from_modules_that_are_imported_or_trusted(foreign):
+    with pytest.raises(ConfigError, match=f"{foreign} would be imported"):
+        load_policy("runs/foreign")
+    assert not Path("imported").exists()
+    importlib.import_module(foreign)
+    Path("imported").unlink()
+    load_policy("runs/foreign")
+    del sys.modules[foreign]
+    load_policy("runs/foreign", trust=True)
+    assert Path("imported").exists()
+
+
+def test_reports_and_curves_import_nothing(foreign):
+    assert plot.main(["runs/foreign"]) == 0
+    assert report.main(["runs/foreign"]) == 0
+    assert not Path("imported").exists()
+
+
+@pytest.mark.parametrize("program", [pretrain, teacher])
+def test_other_resumes_ask_alike(foreign, capsys, program):
+    cloning = {**dataclasses.asdict(CloningConfig()), "dataset": "a-v0"}
+    method = Method("cloning", {**cloning, "target_returns": []})
+    if program is teacher:
+        method = TeacherSettings().method()
+    config = TrainConfig(
+        env=EnvConfig(f"{foreign}:InvertedPendulum-v5"),
+        policy=TINY.policy,
+        rollout=RolloutConfig(observation_statistics=False),
+    )
+    RunDirectory(Path("runs/foreign")).update(config=to_dict(config), method=method)
+    line = refused(program.main, RESUME_RUN, capsys)
+    assert NAMED.format(foreign) in line
+    assert not Path("imported").exists()
+
+
+def changed_record(run, **changes):
+    """Writes into a run's record what nobody's program would."""
+    file = run / ("experiment.json" if "results" in changes else "config.json")
+    record = json.loads((run / "config.json").read_text())
+    file.write_text(json.dumps({**record, "num_seeds": 1, "results": {}, **changes}))
+
+
+RECORDS = [
+    ({"method": 5}, "method must be list, got 5"),
+    ({"method": ["td3"]}, "settings"),
+    ({"method": [5, {}]}, "name must be str, got 5"),
+    ({"versions": None}, "versions must be dict, got None"),
+    ({"machine": [1]}, "machine must be dict, got [1]"),
+    ({"init": {"run": "x"}}, "checkpoint must be int, got None"),
+    ({"preset": 5}, "preset must be str, got 5"),
+    ({"config": None}, "config must be dict, got None"),
+    ({"config": {"env": "x"}}, "policy kind must be one of"),
+    ({"config": {"policy": {"kind": []}}}, "unhashable"),
+    ({"config": {"policy": {"kind": "mlp"}, "env": "x"}}, "object is expected"),
+    (
+        {"config": {"policy": {"kind": "mlp"}, "es": {"sigma": "0.1"}}},
+        "sigma must be float, got '0.1'",
+    ),
+    (
+        {"config": {"policy": {"kind": "mlp", "hidden_sizes": ["a"]}}},
+        "hidden_sizes must be tuple",
+    ),
+    (
+        {"config": {"policy": {"kind": "mlp"}, "rollout": {"num_slots": True}}},
+        "num_slots must be",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), RECORDS)
+def test_an_edited_record_is_one_line(trained, folder, capsys, changes, words):
+    shutil.copytree(trained, folder / "runs" / "edited")
+    changed_record(Path("runs/edited"), **changes)
+    for program, arguments in (
+        (evaluate, ["runs/edited"]),
+        (train, ["--resume", "--name", "edited"]),
+        (report, ["runs/edited"]),
+        (plot, ["runs/edited"]),
+    ):
+        line = refused(program.main, arguments, capsys)
+        assert "runs/edited/config.json is not the configuration of a run (" in line
+        assert words in line
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe{", b"5", b""], ids=len)
+def test_a_record_that_is_no_object_is_one_line(trained, folder, capsys, content):
+    shutil.copytree(trained, folder / "runs" / "edited")
+    Path("runs/edited/config.json").write_bytes(content)
+    line = refused(evaluate.main, ["runs/edited"], capsys)
+    assert "runs/edited/config.json is not the configuration of a run (" in line
+
+
+RESULT = {"first_evaluation": 1.0, "final_evaluation": None, "best_evaluation": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"results": []}, "results must be dict, got []"),
+        ({"results": {}, "num_seeds": "three"}, "num_seeds must be int, got 'three'"),
+        ({"results": {"0": 5}}, "an object is expected, got 5"),
+        ({"results": {"0": {**RESULT, "new": 1.0}}}, "a result has"),
+        ({"results": {"0": {**RESULT, "best_evaluation": "x"}}}, "got 'x'"),
+    ],
+)
+def test_an_edited_experiment_is_one_line(trained, folder, capsys, changes, words):
+    shutil.copytree(trained, folder / "runs" / "edited" / "seed-0")
+    shutil.copy(trained / "config.json", folder / "runs" / "edited")
+    changed_record(Path("runs/edited"), **changes)
+    line = refused(train.main, ["--resume", "--name", "edited"], capsys)
+    assert "runs/edited/experiment.json is not the configuration of a run (" in line
+    assert words in line
+    changed_record(Path("runs/edited"), results={"0": RESULT})
+    assert RunDirectory(Path("runs/edited"), "experiment.json").record()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "float64"},
+        {"dtype": "no such type", "shape": [0]},
+        {"dtype": None},
+        {"shape": "x"},
+        {"path": 5},
+        {"path": ["nowhere"]},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_an_edited_manifest_is_one_line(trained, folder, capsys, change):
+    shutil.copytree(trained, "edited")
+    for file in Path("edited").rglob("manifest.json"):
+        content = json.loads(file.read_text())["content"]
+        content["arrays"][0] |= change
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        manifest = {"content": content, "sha256": digest.hexdigest()}
+        file.write_text(json.dumps(manifest))
+    line = refused(evaluate.main, ["edited"], capsys)
+    assert "no usable checkpoint 'best' in" in line
+
+
+def test_a_manifest_cannot_make_a_device_be_read(trained, capsys):
+    shutil.copytree(trained, "edited")
+    (file,) = Path("edited/checkpoints/best").rglob("manifest.json")
+    content = json.loads(file.read_text())["content"]
+    content["files"]["/dev/zero"] = "0"
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    file.write_text(json.dumps({"content": content, "sha256": digest.hexdigest()}))
+    assert "lacks its file /dev/zero" in refused(evaluate.main, ["edited"], capsys)

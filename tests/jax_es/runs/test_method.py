@@ -1,0 +1,375 @@
+"""Runs of several methods side by side: named, compared and told how to make anew."""
+
+import dataclasses
+import json
+import shlex
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es import evaluate, plot, pretrain, report, result_tables, teacher
+from jax_es.analysis import curves, figures
+from jax_es.analysis.curves import read_runs
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.evaluation.conditions import prepare
+from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
+from jax_es.presets import preset
+from jax_es.runs.directory import RunDirectory, find_runs
+from jax_es.runs.method import OPENAI_ES, Method
+from jax_es.runs.metrics import MetricsWriter, evaluation_record
+from jax_es.runs.reproduce import command
+from jax_es.training.build import TrainConfig
+from models import DecisionTransformerConfig, MLPConfig
+from tests.jax_es.test_plot import record
+from tests.jax_es.test_report import Reader
+
+HOPPER = EnvConfig("Hopper-v5")
+SAC = Method("sac", {"learning_rate": 3e-4, "net": [8, 8]})
+TD3 = Method("td3", {"learning_rate": 1e-3})
+CLONING = Method("cloning", {"dataset": "hopper-v0", "epochs": 3})
+
+
+def evolved(path, policy, seed=0, before=None, returns=(1.0, 2.0), **fields):
+    run = RunDirectory(path)
+    more = {}
+    if before is not None:
+        more = {"init": {"run": "runs/x", "checkpoint": 4, "method": before}}
+        fields = {"init": "runs/x"} | fields
+    config = TrainConfig(env=HOPPER, policy=policy, seed=seed, **fields)
+    run.create(config, "hopper", **more)
+    with MetricsWriter(path) as writer:
+        for generation, value in enumerate(returns):
+            writer.write(record(generation, 1000 * (generation + 1), value))
+    return path
+
+
+def by_gradients(path, policy, method, seed=0, steps=500, **fields):
+    run = RunDirectory(path)
+    config = TrainConfig(env=HOPPER, policy=policy, seed=seed, **fields)
+    run.create(config, "hopper", method=method)
+    with MetricsWriter(path) as writer:
+        for index in range(3):
+            value = 10.0 * (index + 1)
+            writer.write(
+                evaluation_record(
+                    index, index * steps, [value], [9], value, 60.0 * (index + 1)
+                )
+            )
+    return path
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """Eight ways to learn Hopper, two of them with a second seed."""
+    dt, mlp = DecisionTransformerConfig(), MLPConfig()
+    return [
+        evolved(tmp_path / "es", dt),
+        evolved(tmp_path / "es-1", dt, seed=1),
+        evolved(tmp_path / "cloned", dt, before=CLONING),
+        evolved(tmp_path / "taught", mlp, before=SAC),
+        evolved(tmp_path / "again", dt, before=OPENAI_ES),
+        by_gradients(tmp_path / "sac", mlp, SAC),
+        by_gradients(tmp_path / "sac-1", mlp, SAC, seed=1),
+        by_gradients(tmp_path / "td3", mlp, TD3),
+        by_gradients(tmp_path / "td3-dt", dt, TD3),
+        by_gradients(tmp_path / "clone", dt, CLONING, steps=0),
+    ]
+
+
+NAMES = {
+    "decision-transformer": 2,
+    "decision-transformer, after cloning": 1,
+    "mlp, after SAC": 1,
+    "decision-transformer, after OpenAI-ES": 1,
+    "SAC, mlp": 2,
+    "TD3, mlp": 1,
+    "TD3, decision-transformer": 1,
+    "cloning, decision-transformer": 1,
+}
+
+
+def test_each_method_is_a_line_of_its_own(everything):
+    (lines,) = curves.group(everything).values()
+    assert {kind: len(runs) for kind, runs in lines.items()} == NAMES
+
+
+def test_settings_of_a_method_are_told_apart_like_fields(tmp_path):
+    other = Method("sac", {**SAC.settings, "learning_rate": 1e-3})
+    longer = Method("sac", {**SAC.settings, "steps": 9000})
+    paths = [
+        by_gradients(tmp_path / "a", MLPConfig(), SAC),
+        by_gradients(tmp_path / "b", MLPConfig(), other),
+        # What only OpenAI-ES reads makes no other run of it.
+        by_gradients(tmp_path / "c", MLPConfig(), SAC, seed=1, es=ESConfig(sigma=9.0)),
+        by_gradients(
+            tmp_path / "d",
+            MLPConfig(),
+            longer,
+            seed=2,
+            num_generations=3,
+            checkpoint_every=9,
+        ),
+    ]
+    (lines,) = curves.group(paths).values()
+    assert {kind: len(runs) for kind, runs in lines.items()} == {
+        "SAC, mlp, learning rate 0.0003": 3,
+        "SAC, mlp, learning rate 0.001": 1,
+    }
+    evaluated_longer = dataclasses.replace(EvaluationConfig(), num_episodes=3)
+    paths[1:] = [
+        by_gradients(tmp_path / "e", MLPConfig(), SAC, evaluation=evaluated_longer)
+    ]
+    (lines,) = curves.group(paths).values()
+    assert set(lines) == {"SAC, mlp, num episodes 10", "SAC, mlp, num episodes 3"}
+
+
+def test_beginnings_from_other_runs_are_told_apart(tmp_path):
+    dt = DecisionTransformerConfig()
+    paths = [
+        evolved(tmp_path / "a", dt, before=CLONING),
+        evolved(tmp_path / "b", dt, before=CLONING, init="runs/y"),
+    ]
+    (lines,) = curves.group(paths).values()
+    assert set(lines) == {
+        "decision-transformer, after cloning, init runs/x",
+        "decision-transformer, after cloning, init runs/y",
+    }
+
+
+def test_learning_is_drawn_along_what_all_have(everything, tmp_path, capsys):
+    output = tmp_path / "plots"
+    arguments = [*map(str, everything), "--output", str(output)]
+    assert plot.main([*arguments, "--figure", "all"]) == 0
+    names = {"learning", "population", "time", "iteration"}
+    assert {path.stem for path in output.iterdir()} == names
+    table = capsys.readouterr().out
+    assert "| SAC, mlp | 2 | 10 (10 to 10) | 30 (30 to 30) |" in table
+    assert (
+        "| cloning, decision-transformer | 1 | 10 | 30 | 30 | 0.00 M | 3.0 |" in table
+    )
+    runs = read_runs(everything)
+    assert curves.axes(runs) == ("env-steps", "seconds")
+    figure = figures.learning(curves.sorted_into_panels(runs), curves.axes(runs))
+    for axis, end in zip(figure.axes, (1000, 180), strict=True):
+        lines = {line.get_label(): line for line in axis.lines}
+        assert len(lines) == len(NAMES)
+        sac = lines["SAC, mlp (2 seeds)"]
+        assert sac.get_xdata()[-1] == end and sac.get_ydata()[-1] == 30
+        clone = lines["cloning, decision-transformer (1 seed)"]
+        assert clone.get_ydata()[-1] == 30
+    # Without an environment step, a clone is a point.
+    steps, seconds = (
+        next(line for line in axis.lines if "cloning, d" in str(line.get_label()))
+        for axis in figure.axes
+    )
+    assert steps.get_xdata().tolist() == [0] and steps.get_ydata().tolist() == [30]
+    assert steps.get_marker() == "o"  # or nothing of it would be seen
+    assert seconds.get_xdata().tolist() == [60, 120, 180]
+    # OpenAI-ES alone keeps its generations.
+    assert curves.axes(read_runs(everything[:2])) == tuple(curves.AXES)
+
+
+def test_only_gradients_leave_no_figure_of_populations(everything, tmp_path):
+    output = tmp_path / "plots"
+    arguments = [str(everything[5]), "--output", str(output), "--figure", "all"]
+    assert plot.main(arguments) == 0
+    assert {path.stem for path in output.iterdir()} == {"learning"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--figure", name] for name in ("population", "time", "iteration")),
+        ["--x", "generations"],
+        ["--y", "population"],
+    ],
+    ids=" ".join,
+)
+def test_what_gradients_do_not_have_is_one_line(everything, options, capsys):
+    assert plot.main([*map(str, everything), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"error: {' '.join(options)}: {everything[5]} was trained by"
+    )
+    assert "SAC, which has no generations" in line
+
+
+@pytest.mark.parametrize("method", [SAC, TD3, CLONING], ids=lambda m: m.name)
+def test_the_command_is_its_programs(method):
+    config = dataclasses.replace(
+        preset("hopper", "mlp"),
+        policy=MLPConfig(hidden_sizes=(256, 256), activation="relu"),
+        seed=3,
+        es=ESConfig(sigma=0.7),
+        num_generations=5,
+        evaluation=EvaluationConfig(num_episodes=7),
+        rollout=RolloutConfig(observation_statistics=False, statistics_fraction=0.1),
+    )
+    told = command(config, "hopper", method=method).split()
+    actor = ["--policy.hidden-sizes", "256", "256", "--policy.activation", "relu"]
+    start = {
+        "sac": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "sac"],
+        "td3": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "td3"],
+        "cloning": [
+            *("jax_es.pretrain", "hopper", "--policy", "mlp"),
+            *actor,
+        ],
+    }[method.name]
+    end = {
+        "sac": ["--learning-rate", "0.0003", "--net", "8", "8"],
+        "td3": ["--learning-rate", "0.001"],
+        "cloning": ["--dataset", "hopper-v0", "--epochs", "3"],
+    }[method.name]
+    common = ["--evaluation.num-episodes", "7", "--seed", "3"]
+    assert told == ["python", "-m", *start, *common, *end]
+
+
+def asked_for(program, arguments, folder):
+    """Returns the configuration and the method of a command, and its preset."""
+    request = program.parse([*arguments, "--runs-dir", str(folder)])
+    if program is teacher:
+        return request.config, request.settings.method(), request.preset
+    given = request.arguments
+    settings = {
+        **dataclasses.asdict(given.cloning),
+        "dataset": given.dataset,
+        "target_returns": given.target_returns,
+    }
+    return request.config, Method("cloning", settings), request.preset
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (teacher, "hopper"),
+        (teacher, "hopper --algo td3 --policy decision-transformer"),
+        (teacher, "hopper --policy.hidden-sizes 64 64 --policy.activation tanh"),
+        (teacher, "--env.id Pendulum-v1 --evaluation.num-episodes 3 --seed 2"),
+        (pretrain, "hopper --dataset a-v0"),
+        (
+            pretrain,
+            "hopper --dataset a-v0 --rollout.observation-statistics "
+            "--evaluation.num-episodes 10 --target-returns 5 6",
+        ),
+        (pretrain, "hopper-pretrained --policy mlp --dataset a-v0"),
+    ],
+)
+def test_the_command_asks_for_the_same_again(program, arguments, tmp_path):
+    config, method, name = asked_for(program, arguments.split(), tmp_path)
+    told = shlex.split(command(config, name, method=method))
+    assert told[:3] == ["python", "-m", program.__name__]
+    again, method_again, _ = asked_for(program, told[3:], tmp_path)
+    assert method_again == method
+    assert method.values(again) == method.values(config)
+
+
+def test_the_command_of_a_run_that_goes_on_names_the_other():
+    config = preset("hopper-pretrained")
+    told = command(dataclasses.replace(config, init="runs/clone"), "hopper-pretrained")
+    assert told == "python -m jax_es.train hopper-pretrained --init runs/clone"
+    # A configuration made in Python is told by a preset that can be run as it is.
+    for recorded in ("python", "hopper-pretrained"):
+        told = command(config, recorded)
+        assert told.startswith("python -m jax_es.train hopper --es.sigma 0.01")
+    again = dataclasses.replace(config, init="runs/clone", init_checkpoint="last")
+    assert command(again, "python", num_seeds=2) == (
+        "python -m jax_es.train hopper-pretrained --init runs/clone --init-checkpoint "
+        "last --seeds 2"
+    )
+
+
+def test_a_report_shows_the_method_and_its_settings(everything):
+    text = " ".join(Reader(report.report((everything[5], everything[6]))).text.split())
+    assert "SAC, mlp on Hopper-v5" in text
+    assert "Trained by SAC: learning_rate 0.0003, net 8, 8." in text
+    assert "es.sigma" not in text and "num_pairs" not in text
+    assert "num_generations" not in text
+    assert "python -m jax_es.teacher hopper --policy mlp" in text
+    # Teachers have no --seeds: a command each.
+    assert text.count("--algo sac") == 2 and "--seeds" not in text
+    assert "Where the wall-clock time went" not in text
+    assert "against generations" not in text
+
+
+def test_a_report_compares_methods(everything):
+    page = report.report(tuple(everything))
+    text = " ".join(Reader(page).text.split())
+    assert "Began with θ of runs/x, checkpoint 4, trained by cloning." in text
+    rows = text[text.index("What differs between them") :]
+    for words in ("cloning, decision-transformer", "hopper-v0"):
+        assert words in rows
+    assert "python -m jax_es.pretrain hopper" in text and "--init runs/x" in text
+    assert "population of decision-transformer, after cloning on Hopper-v5" in page
+    assert "population of SAC" not in page
+
+
+def test_a_results_table_names_methods_and_networks(tmp_path):
+    folder = tmp_path / "results"
+    by_gradients(folder / "sac", MLPConfig(), SAC)
+    evolved(folder / "es", DecisionTransformerConfig(), before=CLONING)
+    rows = result_tables.learning(folder).splitlines()[2:4]
+    policies = [row.split(" | ")[1] for row in rows]
+    assert policies == ["SAC, MLP 2×256", "Decision Transformer, after cloning"]
+    assert "python -m jax_es.teacher hopper --policy mlp" in rows[0]
+    # Its teacher's activation is ReLU, and this configuration's is not.
+    assert "--algo sac --policy.activation tanh --net 8 8 --seed S`" in rows[0]
+    assert "python -m jax_es.train hopper" in rows[1] and "--init runs/x" in rows[1]
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory):
+    """Two teachers and an ES run with the same network: what evaluate can run."""
+    folder = tmp_path_factory.mktemp("acting")
+    config = TrainConfig(
+        env=EnvConfig("Hopper-v5", 5),
+        policy=MLPConfig(hidden_sizes=(3,)),
+        rollout=RolloutConfig(
+            num_slots=2, num_devices=1, num_threads=1, observation_statistics=False
+        ),
+        evaluation=EvaluationConfig(num_episodes=2),
+    )
+    for name, seed, method in (
+        ("sac-0", 0, SAC),
+        ("sac-1", 1, SAC),
+        ("td3", 0, TD3),
+        ("es", 2, None),
+    ):
+        run = RunDirectory(folder / name)
+        seeded = dataclasses.replace(config, seed=seed)
+        run.create(seeded, "hopper", **({} if method is None else {"method": method}))
+        with GradientRun(run, build_for_evaluation(seeded)) as gradient_run:
+            mean = gradient_run.parts.policy.init(jax.random.key(seed))
+            result = gradient_run.evaluate(mean)
+            gradient_run.record(result, mean, None, 10, 1)
+            gradient_run.save(mean, None, 1)
+    return folder
+
+
+def test_evaluations_are_over_the_seeds_of_one_method(acting):
+    runs = [run for path in sorted(acting.iterdir()) for run in find_runs(path)]
+    experiments = prepare(runs, "best", [], 2)
+    names = [[path.name for path in each.paths] for each in experiments]
+    for each in experiments:
+        each.parts.close()
+    assert names == [["es"], ["sac-0", "sac-1"], ["td3"]]
+
+
+def test_an_evaluation_names_the_method(acting, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    paths = [str(acting / name) for name in ("es", "sac-0", "sac-1", "td3")]
+    file = tmp_path / "rows.csv"
+    options = ["--episodes", "2", "--csv", str(file)]
+    assert evaluate.main([*paths, *options]) == 0
+    table = capsys.readouterr().out.splitlines()[2:]
+    cells = [[cell.strip() for cell in row.split("|")[1:3]] for row in table[2:]]
+    assert [cell[1] for cell in cells[:3]] == ["OpenAI-ES", "SAC", "SAC"]
+    assert cells[3] == [f"{acting}/sac-* (2 runs)", "SAC"] and cells[4][1] == "TD3"
+    rows = np.genfromtxt(file, delimiter=",", dtype=str)
+    column = rows[0].tolist().index("method")
+    assert rows[1:, column].tolist() == ["openai-es", "sac", "sac", "td3"]
+    # Among runs of OpenAI-ES it goes without saying.
+    assert evaluate.main([paths[0], "--episodes", "2", "--weights", "int8"]) == 0
+    assert "OpenAI-ES" not in capsys.readouterr().out
+    assert evaluate.main([paths[1], "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "sac"

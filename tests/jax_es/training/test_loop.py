@@ -1,0 +1,758 @@
+"""A generation's arithmetic, what is kept, what survives, and that it learns."""
+
+import dataclasses
+import functools
+import io
+import itertools
+import math
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from envs.make import make as make_vector_env
+from jax_es.cli.options import Stopped
+from jax_es.cli.progress import Progress
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.es.noise import FullNoise
+from jax_es.es.openai_es import openai_es
+from jax_es.rollout.devices import Devices, spread_weighted_sum
+from jax_es.rollout.engine import Rollout, RolloutResult
+from jax_es.rollout.observation_statistics import initial_statistics
+from jax_es.rollout.tasks import IDLE
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import (
+    METRICS_FILE,
+    WALL_CLOCK_FIELDS,
+    MetricsError,
+    MetricsWriter,
+    read_metrics,
+)
+from jax_es.training.build import TrainConfig
+from jax_es.training.generation import (
+    Parts,
+    evaluation_tasks,
+    fitness,
+    initial_state,
+    next_num_pairs,
+    next_step_cap,
+    population_tasks,
+    run_generation,
+    score,
+    split,
+)
+from jax_es.training.loop import (
+    begin,
+    generation_record,
+    run_training,
+    starting_state,
+)
+from jax_es.training.loop import build as experiment
+from models import DecisionTransformerConfig, MLPConfig
+from tests.probe_envs import TargetEnv
+
+# A tighter cap than usual, or none of the probe's episodes would be cut.
+ROLLOUT = RolloutConfig(statistics_fraction=0.2, step_cap_factor=1.2)
+
+
+def make_parts(policy, env, es, num_devices=1, **fields):
+    """What ``build`` makes, around an environment without an id."""
+    config = TrainConfig(EnvConfig("probe"), policy, es, ROLLOUT, **fields)
+    noise, devices = FullNoise(), Devices(jax.local_devices()[:num_devices])
+    policy = experiment.make_policy(
+        policy, env.single_observation_space, env.single_action_space
+    )
+    rollout = Rollout(policy, noise, [env], devices)
+    es = openai_es(es, noise, spread_weighted_sum(noise, devices))
+    return Parts(config, devices, (env,), policy, rollout, es)
+
+
+@functools.cache
+def compiled():
+    return make_parts(
+        MLPConfig(hidden_sizes=(8,)),
+        TargetEnv(4),
+        ESConfig(num_pairs=16, sigma=0.1, learning_rate=0.05, weight_decay=0.001),
+        evaluation=EvaluationConfig(num_episodes=6),
+        num_generations=4,
+    )
+
+
+@pytest.fixture
+def parts():
+    """Parts that tests share, for compiling takes seconds; the environment is new."""
+    compiled().env.__init__(4)
+    return compiled()
+
+
+def with_config(parts, **changes):
+    return parts._replace(config=dataclasses.replace(parts.config, **changes))
+
+
+def train(parts, run, resume=False, check_stop=lambda: None):
+    run.path.mkdir(exist_ok=True)
+    state = starting_state(parts, run, resume)
+    progress = Progress(parts.config.num_generations, stream=io.StringIO())
+    return run_training(parts, state, run, progress, check_stop)
+
+
+def numbers(run):
+    """A run's records without their wall-clock fields."""
+    return [
+        {
+            name: value
+            for name, value in dataclasses.asdict(record).items()
+            if name not in WALL_CLOCK_FIELDS
+        }
+        for record in read_metrics(run.path)
+    ]
+
+
+def assert_equal_bits(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        if jax.dtypes.issubdtype(getattr(a, "dtype", float), jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def es_config(num_pairs=5, episodes=3, common_seeds="pair", fraction=0.2, **fields):
+    return TrainConfig(
+        es=ESConfig(
+            num_pairs=num_pairs,
+            episodes_per_member=episodes,
+            common_seeds=common_seeds,
+        ),
+        rollout=RolloutConfig(statistics_fraction=fraction, **fields),
+        seed=3,
+    )
+
+
+@pytest.mark.parametrize("common_seeds", ["pair", "generation"])
+def test_both_signs_of_a_pair_meet_the_same_seeds(common_seeds):
+    tasks = population_tasks(es_config(common_seeds=common_seeds), 7, step_cap=11)
+    shape = 5, 3, 2  # [N, episodes, 2]
+    np.testing.assert_array_equal(tasks.pair, np.repeat(np.arange(5), 6))
+    np.testing.assert_array_equal(tasks.sign, np.tile([1.0, -1.0], 15))
+    np.testing.assert_array_equal(tasks.max_steps, 11)
+    seeds = tasks.seed.reshape(shape)
+    np.testing.assert_array_equal(seeds[..., 0], seeds[..., 1])
+    if common_seeds == "generation":
+        np.testing.assert_array_equal(seeds, np.broadcast_to(seeds[:1], shape))
+        assert len(np.unique(seeds)) == 3
+    else:
+        assert len(np.unique(seeds)) == 15
+    dtypes = [field.dtype for field in tasks]
+    assert dtypes == [np.int32, np.float32, np.int32, np.int32, bool]
+
+
+def test_seeds_are_new_in_every_generation_and_the_same_in_every_run():
+    config = es_config()
+    tasks = population_tasks(config, 7, 11)
+    assert_equal_bits(tasks, population_tasks(config, 7, 11))
+    other_seed = dataclasses.replace(config, seed=4)
+    evaluation = evaluation_tasks(config.seed, 7, 20, 50)
+    others = [
+        population_tasks(config, 8, 11).seed,
+        population_tasks(other_seed, 7, 11).seed,
+        evaluation.seed,
+        evaluation_tasks(config.seed, 8, 20, 50).seed,
+        evaluation_tasks(other_seed.seed, 7, 20, 50).seed,
+    ]
+    for first, second in itertools.combinations([tasks.seed, *others], 2):
+        assert not set(first.tolist()) & set(second.tolist())
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected"), [(0.2, 6), (1.0, 30), (0.01, 1), (0.05, 2)]
+)
+def test_a_share_of_the_episodes_is_observed_but_at_least_one(fraction, expected):
+    masks = [
+        population_tasks(es_config(fraction=fraction), g, 9).observed for g in range(20)
+    ]
+    assert {mask.sum() for mask in masks} == {expected}
+    # Chosen at random: over the generations every episode may have its turn.
+    assert fraction == 1 or np.any(masks, axis=0).sum() > expected
+
+
+def test_without_statistics_nothing_is_observed():
+    config = es_config(observation_statistics=False)
+    assert not population_tasks(config, 0, 9).observed.any()
+
+
+def test_evaluation_runs_the_mean_uncut_and_unobserved():
+    tasks = evaluation_tasks(seed=3, generation=7, num_episodes=20, max_steps=50)
+    np.testing.assert_array_equal(tasks.pair, IDLE)
+    np.testing.assert_array_equal(tasks.sign, 0)
+    np.testing.assert_array_equal(tasks.max_steps, 50)
+    assert not tasks.observed.any()
+    assert len(set(tasks.seed.tolist())) == 20
+
+
+@pytest.mark.parametrize(
+    ("factor", "lengths", "cap"),
+    [
+        (2.0, [3, 4, 3], 7),  # 6.67, rounded up
+        (2.0, [3, 3], 6),
+        (1.5, [1, 1], 2),
+        (2.0, [90, 30], 100),  # never above the environment's limit
+        (None, [3, 4, 3], 100),
+    ],
+)
+def test_the_next_cap_is_a_multiple_of_the_mean_length(factor, lengths, cap):
+    config = es_config(step_cap_factor=factor)
+    parts = SimpleNamespace(config=config, env=SimpleNamespace(max_episode_steps=100))
+    assert next_step_cap(parts, np.array(lengths)) == cap
+
+
+def test_fitness_averages_a_members_episodes():
+    config = es_config(num_pairs=2, episodes=2)
+    # [N, episodes, 2]: pair 0 has (1, 2) and (3, 6), pair 1 (−1, 0) and (NaN, 4).
+    returns = np.array([1.0, 2, 3, 6, -1, 0, np.nan, 4])
+    played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(8))
+    np.testing.assert_array_equal(fitness(played, config.es), [[2, 4], [np.nan, 2]])
+
+
+def test_fitness_counts_the_healthy_reward_as_told():
+    played = SimpleNamespace(
+        returns=np.array([7.0, 12.0]), healthy_rewards=np.array([5.0, 10.0])
+    )
+    for weight, expected in ((1.0, [7, 12]), (0.0, [2, 2]), (0.4, [4, 6])):
+        config = ESConfig(
+            num_pairs=1, shaping="centered_rank", healthy_reward_weight=weight
+        )
+        np.testing.assert_allclose(fitness(played, config), [expected])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([1000, 1000], 100),  # 200 episodes would take 200 000 steps: too many already
+        ([500, 500], 200),  # 150 pairs, rounded up to whole blocks
+        ([300, 200], 300),
+        ([20, 30], 1600),  # 3000, but no more than the most
+    ],
+)
+def test_pairs_are_added_as_episodes_become_shorter(lengths, expected):
+    config = ESConfig(num_pairs=100, interactions_per_generation=150_000)
+    assert next_num_pairs(config, np.array(lengths)) == expected
+    assert next_num_pairs(ESConfig(num_pairs=100), np.array(lengths)) == ()
+
+
+def test_a_score_that_is_no_number_is_below_every_other():
+    assert score(np.array([1.0, 2.0])) == 1.5
+    for bad in (np.nan, np.inf, -np.inf):
+        assert score(np.array([1.0, bad])) == -math.inf
+    assert score(np.array([np.inf, -np.inf])) == -math.inf
+
+
+def test_split_keeps_each_parts_own_steps():
+    result = RolloutResult(
+        returns=np.arange(5.0),
+        lengths=np.array([1, 2, 4, 8, 16]),
+        failed=np.array([True, False, False, True, False]),
+        healthy_rewards=np.arange(5.0) / 2,
+        observations=initial_statistics(3),
+        env_steps=31,
+        computed_steps=40,
+        seconds={},
+    )
+    first, second = split(result, 2)
+    assert (first.env_steps, second.env_steps) == (3, 28)
+    assert first.returns.tolist() == [0, 1]
+    assert second.returns.tolist() == [2, 3, 4]
+    assert second.failed.tolist() == [False, True, False]
+    assert second.healthy_rewards.tolist() == [1.0, 1.5, 2.0]
+
+
+def evaluate_mean(parts, mean, statistics, tasks):
+    """Runs episodes of the policy with weights ``mean``, by themselves."""
+    state = parts.es.init(jax.random.key(0), mean)
+    population = parts.es.ask(parts.devices.share(state))
+    return parts.rollout.run(population, tasks, statistics)
+
+
+def test_a_generation_is_ask_rollout_tell(parts):
+    state = initial_state(parts)
+    for _ in range(2):
+        generation = run_generation(parts, state)
+        config, index = parts.config, int(state.es.generation)
+        statistics = state.observation_statistics
+        # The mean before the update is what was evaluated, uncut.
+        tasks = evaluation_tasks(config.seed, index, 6, 9)
+        alone = evaluate_mean(parts, state.es.mean, statistics, tasks)
+        np.testing.assert_allclose(
+            generation.evaluation.returns, alone.returns, rtol=1e-5
+        )
+        np.testing.assert_array_equal(generation.evaluation.lengths, alone.lengths)
+        # The population's returns, and nothing else, make the update.
+        told, _ = parts.es.tell(state.es, generation.population.returns.reshape(16, 2))
+        assert_equal_bits(told, generation.state.es)
+        # Statistics are those of before, until the generation is over.
+        tasks = population_tasks(config, index, state.step_cap)
+        result = parts.rollout.run(parts.es.ask(state.es), tasks, statistics)
+        np.testing.assert_allclose(
+            generation.population.returns, result.returns, rtol=1e-5
+        )
+        np.testing.assert_array_equal(
+            generation.state.observation_statistics.sum,
+            statistics.sum + result.observations.sum,
+        )
+        observed = result.lengths[tasks.observed].sum()
+        before, after = (
+            s.observation_statistics.count for s in (state, generation.state)
+        )
+        assert after - before == observed > 0
+        state = generation.state
+
+
+def test_the_cap_cuts_members_alone_and_follows_their_lengths(parts):
+    parts = with_config(parts, evaluation=EvaluationConfig(num_episodes=40))
+    state = initial_state(parts)._replace(step_cap=2)
+    generation = run_generation(parts, state)
+    np.testing.assert_array_equal(generation.population.lengths, 2)
+    assert generation.evaluation.lengths.max() > 2
+    assert generation.step_cap == 2
+    assert generation.state.step_cap == 3  # 1.2 · 2, rounded up
+
+
+def test_records_add_up(parts, tmp_path):
+    run = RunDirectory(tmp_path)
+    result = train(parts, run)
+    *records, closing = read_metrics(run.path)
+    assert [r.generation for r in records] == [0, 1, 2, 3]
+    assert records == result.records
+    total, best, cap, elapsed = 0, -math.inf, 9, 0.0
+    for record in records:
+        assert record.num_episodes == 32
+        steps = 32 * record.episode_length_mean + 6 * record.evaluation_length_mean
+        assert record.env_steps == round(steps)
+        total += record.env_steps
+        assert record.total_env_steps == total
+        best = max(best, record.evaluation_return_mean)
+        assert record.best_evaluation_return == best
+        assert record.step_cap == cap
+        assert record.episode_length_max <= cap
+        cap = min(9, math.ceil(1.2 * record.episode_length_mean))
+        parts_of_total = [
+            record.seconds_policy,
+            record.seconds_environment,
+            record.seconds_noise,
+            record.seconds_update,
+            record.seconds_other,
+        ]
+        assert min(parts_of_total) >= 0
+        assert sum(parts_of_total) == pytest.approx(record.seconds_total)
+        speed = record.env_steps / record.seconds_total
+        assert record.env_steps_per_second == pytest.approx(speed)
+        elapsed += record.seconds_total
+        assert record.seconds_elapsed >= elapsed
+        assert 0 < record.slot_utilization <= 1
+        assert record.num_nonfinite == record.num_failed == 0
+    assert records[-1].step_cap < 9
+    assert result.first_evaluation == records[0].evaluation_return_mean
+    assert result.best_evaluation == max(best, result.final_evaluation)
+    # The last update's mean has a record as well.
+    assert closing.generation == 4
+    assert closing.evaluation_return_mean == result.final_evaluation
+    assert closing.best_evaluation_return == result.best_evaluation
+    assert closing.env_steps == round(6 * closing.evaluation_length_mean) > 0
+    assert closing.total_env_steps == total + closing.env_steps
+    assert closing.seconds_elapsed >= records[-1].seconds_elapsed
+    assert closing.num_episodes == 0 and math.isnan(closing.return_mean)
+    assert int(result.state.es.generation) == 4
+
+
+def test_the_best_mean_is_kept(parts, tmp_path):
+    """Also when it is neither the first nor the last one.
+
+    Steps far too long make the mean wander, so the best generation is any of them.
+    """
+    es = openai_es(
+        dataclasses.replace(parts.config.es, learning_rate=1.0),
+        FullNoise(),
+        spread_weighted_sum(FullNoise(), parts.devices),
+    )
+    parts = with_config(parts._replace(es=es), num_generations=6)
+    run = RunDirectory(tmp_path)
+    result = train(parts, run)
+    evaluations = [r.evaluation_return_mean for r in read_metrics(run.path)]
+    assert evaluations[-1] == result.final_evaluation
+    best = Checkpoints(run.checkpoints).restore("best", initial_state(parts))
+    assert best.step == int(np.argmax(evaluations))
+    assert best.state.best_evaluation_return == max(evaluations)
+    tasks = evaluation_tasks(parts.config.seed, best.step, 6, 9)
+    again = evaluate_mean(
+        parts, best.state.es.mean, best.state.observation_statistics, tasks
+    )
+    assert again.returns.mean() == pytest.approx(max(evaluations), rel=1e-5)
+
+
+def test_the_final_mean_may_be_the_best(parts, tmp_path):
+    # Every generation's evaluation breaks; that of the last update's mean does not.
+    broken = [evaluation_tasks(parts.config.seed, g, 6, 9).seed[0] for g in range(4)]
+    parts.env.broken = dict.fromkeys(map(int, broken), "nan")
+    run = RunDirectory(tmp_path)
+    result = train(parts, run)
+    best = Checkpoints(run.checkpoints).restore("best", initial_state(parts))
+    assert best.step == 4
+    assert_equal_bits(best.state.es, result.state.es)
+    assert best.state.best_evaluation_return == result.final_evaluation
+
+
+def test_checkpoints_are_as_frequent_as_asked(parts, tmp_path):
+    parts = with_config(parts, checkpoint_every=2, num_generations=5)
+    run, seen = RunDirectory(tmp_path), []
+
+    def look():
+        seen.append(tuple(Checkpoints(run.checkpoints).steps()))
+
+    train(parts, run, check_stop=look)
+    look()
+    assert sorted(set(seen), key=seen.index) == [(), (2,), (2, 4), (2, 4, 5)]
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "failed", "observation"])
+def test_a_broken_return_ranks_worst_and_the_run_goes_on(parts, kind):
+    state = initial_state(parts)
+    healthy = run_generation(parts, state)
+    # Seeds are shared by the signs of a pair, hence two members break.
+    seeds = population_tasks(parts.config, 0, 9).seed[::2].tolist()
+    pair = next(i for i, seed in enumerate(seeds) if parts.env.length(seed) > 4)
+    members = [2 * pair, 2 * pair + 1]
+    parts.env.broken = {seeds[pair]: kind}
+    generation = run_generation(parts, state)
+    returns = generation.population.returns
+    assert np.flatnonzero(~np.isfinite(returns)).tolist() == members
+    record = generation_record(generation, 1.0)
+    assert record.num_nonfinite == int(generation.info.num_nonfinite) == 2
+    assert record.num_failed == (2 if kind == "failed" else 0)
+    finite = np.delete(healthy.population.returns, members)
+    np.testing.assert_array_equal(np.delete(returns, members), finite)
+    assert record.return_mean == pytest.approx(finite.mean())
+    # As if both had returned something far below everybody else.
+    replaced = returns.copy()
+    replaced[members] = finite.min() - 100.0
+    expected, _ = parts.es.tell(state.es, replaced.reshape(16, 2))
+    assert_equal_bits(expected.mean, generation.state.es.mean)
+    # The next generation knows nothing of it.
+    parts.env.broken = {}
+    later = run_generation(parts, generation.state)
+    assert np.isfinite(later.population.returns).all()
+    assert np.isfinite(float(later.info.mean_norm))
+
+
+def test_a_broken_evaluation_is_never_the_best(parts, tmp_path):
+    seeds = evaluation_tasks(parts.config.seed, 1, 6, 9).seed
+    parts.env.broken = {int(seeds[0]): "inf"}
+    run = RunDirectory(tmp_path)
+    train(parts, run)
+    records = read_metrics(run.path)
+    assert records[1].best_evaluation_return == records[0].best_evaluation_return
+    assert all(math.isfinite(r.best_evaluation_return) for r in records)
+    assert len(records) == 5
+
+
+def test_only_the_first_generation_compiles(compilations, tmp_path):
+    parts = make_parts(
+        MLPConfig(hidden_sizes=()),
+        TargetEnv(2),
+        ESConfig(num_pairs=4),
+        num_devices=2,
+        num_generations=2,
+    )
+    generations = [run_generation(parts, initial_state(parts))]
+    assert compilations
+    compilations.clear()
+    for _ in range(3):
+        generations.append(run_generation(parts, generations[-1].state))
+    assert not compilations
+    # Nor does a generation of a restored state.
+    run = RunDirectory(tmp_path)
+    with MetricsWriter(run.path) as writer:
+        for generation in generations:
+            writer.write(generation_record(generation, 1.0))
+    Checkpoints(run.checkpoints).save(4, generations[-1].state)
+    state = starting_state(with_config(parts, num_generations=9), run, resume=True)
+    compilations.clear()
+    run_generation(parts, state)
+    assert not compilations
+
+
+def stop_after(steps):
+    """Raises ``Stopped`` at the given number of steps of the run."""
+    calls = itertools.count()
+
+    def check():
+        if next(calls) == steps:
+            raise Stopped(15)
+
+    return check
+
+
+def test_a_run_stopped_anywhere_continues_to_the_same_numbers(parts, tmp_path):
+    parts = with_config(parts, checkpoint_every=3)
+    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
+    steps = itertools.count()
+    expected = train(parts, whole, check_stop=lambda: next(steps))
+    num_steps = next(steps)
+    assert num_steps > 100
+    # Before the first step, amid generations, and in the final evaluation.
+    moments = [0, num_steps // 3, num_steps // 4, num_steps // 5]
+    checks = [*map(stop_after, moments), stop_in_final_evaluation(torn)]
+    for count, check in enumerate(checks):
+        with pytest.raises(Stopped):
+            train(parts, torn, resume=count > 0, check_stop=check)
+    assert len(read_metrics(torn.path)) == 4
+    result = train(parts, torn, resume=True)
+    assert numbers(torn) == numbers(whole)
+    assert_equal_bits(result.state, expected.state)
+    assert result.final_evaluation == expected.final_evaluation
+    template = initial_state(parts)
+    for which in ("last", "best"):
+        restored = [
+            Checkpoints(run.checkpoints).restore(which, template)
+            for run in (whole, torn)
+        ]
+        assert_equal_bits(*restored)
+
+
+def stop_in_final_evaluation(run):
+    """Raises ``Stopped`` once the last generation is recorded."""
+
+    def check():
+        if len(read_metrics(run.path)) == 4:
+            raise Stopped(15)
+
+    return check
+
+
+def test_environment_steps_may_end_a_run(parts, tmp_path):
+    whole, short = (RunDirectory(tmp_path / name) for name in ("whole", "short"))
+    train(parts, whole)
+    totals = [record.total_env_steps for record in read_metrics(whole.path)]
+    # The generation that reaches the limit is the last one, to the step.
+    for limit, count in ((totals[1], 2), (totals[1] + 1, 3), (totals[-1] * 9, 4)):
+        short.path.mkdir(exist_ok=True)
+        limited = with_config(parts, max_env_steps=limit)
+        train(limited, short, resume=short.checkpoints.exists())
+        *before, closing = numbers(short)
+        assert before == numbers(whole)[:count]
+        assert closing["generation"] == count
+
+
+def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    limited = with_config(parts, max_env_steps=1)
+    begin(limited, run, False, "probe")
+    train(limited, run)
+    assert len(read_metrics(run.path)) == 2
+    begin(limited, run, True, "probe")  # its own limit: nothing is left to do
+    with pytest.raises(ConfigError, match="max_env_steps must be more than"):
+        begin(with_config(parts, max_env_steps=2), run, True, "probe")
+    assert run.config().max_env_steps == 1
+
+
+def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
+    whole, longer = (RunDirectory(tmp_path / name) for name in ("whole", "longer"))
+    expected = train(parts, whole)
+    train(with_config(parts, num_generations=2), longer)
+    with pytest.raises(ConfigError, match="num_generations must be at least 2"):
+        starting_state(with_config(parts, num_generations=1), longer, resume=True)
+    result = train(parts, longer, resume=True)
+    assert numbers(longer) == numbers(whole)
+    assert_equal_bits(result.state, expected.state)
+
+
+class BonusEnv(TargetEnv):
+    """Pays 3 more for every step, and says so."""
+
+    pays_healthy_reward = True
+
+    def step(self, actions):
+        live = ~self._ended
+        observation, reward, terminated, truncated, info = super().step(actions)
+        bonus = 3.0 * live
+        return (
+            *(observation, reward + bonus, terminated, truncated),
+            {**info, "reward_survive": bonus},
+        )
+
+
+def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
+    """Returns, the evaluation and the best are still those of the task."""
+    es = ESConfig(num_pairs=8, weight_decay=0.0)
+    generations = []
+    for env, weight in ((TargetEnv(4), 1.0), (BonusEnv(4), 0.0)):
+        parts = make_parts(
+            MLPConfig(hidden_sizes=()),
+            env,
+            dataclasses.replace(es, healthy_reward_weight=weight),
+        )
+        generations.append(run_generation(parts, initial_state(parts)))
+    plain, paid = generations
+    np.testing.assert_allclose(paid.fitness, plain.fitness, rtol=1e-12)
+    np.testing.assert_allclose(
+        paid.population.returns,
+        plain.population.returns + 3.0 * plain.population.lengths,
+    )
+    assert_equal_bits(paid.state.es.mean, plain.state.es.mean)
+    record = generation_record(paid, 1.0)
+    assert record.return_mean > 0 > record.fitness_mean
+    assert record.best_evaluation_return == score(paid.evaluation.returns) > 0
+
+
+def following_parts(num_devices=1):
+    """Whose pairs follow the lengths of episodes: 4, 8 or 12."""
+    es = ESConfig(
+        num_pairs=4,
+        interactions_per_generation=100,
+        max_num_pairs=12,
+        learning_rate=0.1,
+        optimizer="clipup",
+        elite_fraction=0.5,
+        sigma_end=0.01,
+    )
+    return make_parts(
+        MLPConfig(hidden_sizes=()),
+        TargetEnv(4),
+        es,
+        num_devices,
+        num_generations=6,
+    )
+
+
+def test_pairs_that_follow_the_episodes_resume_to_the_same_numbers(tmp_path):
+    parts = following_parts()
+    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
+    expected = train(parts, whole)
+    for moment in (60, 90):
+        with pytest.raises(Stopped):
+            train(parts, torn, moment > 60, check_stop=stop_after(moment))
+    result = train(parts, torn, resume=True)
+    assert_equal_bits(result.state, expected.state)
+    assert numbers(torn) == numbers(whole)
+    *records, _ = read_metrics(whole.path)
+    episodes = [record.num_episodes for record in records]
+    assert episodes[0] == 8
+    assert len(set(episodes[1:])) > 1
+    lengths = [record.episode_length_mean for record in records]
+    for length, count in zip(lengths, episodes[1:], strict=False):
+        assert count == min(24, 8 * math.ceil(100 / (8 * length)))
+
+
+def test_pairs_that_follow_the_episodes_do_not_depend_on_devices():
+    states = []
+    for num_devices in (1, 2):
+        parts = following_parts(num_devices)
+        state = initial_state(parts)
+        for _ in range(4):
+            state = run_generation(parts, state).state
+        states.append(state)
+    assert states[0].num_pairs == states[1].num_pairs
+    assert states[0].total_env_steps == states[1].total_env_steps
+    for first, second in zip(
+        *(jax.tree.leaves(s.es.mean) for s in states), strict=True
+    ):
+        np.testing.assert_allclose(first, second, rtol=1e-5)
+
+
+def test_missing_records_are_made_again_or_named(parts, tmp_path):
+    """From an earlier checkpoint; without one that is early enough it is refused."""
+    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
+    train(parts, whole)
+    begin(parts, torn, False, "probe")
+    train(parts, torn)
+    file = torn.path / METRICS_FILE
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert Checkpoints(torn.checkpoints).steps() == [2, 3, 4]
+    for kept, step in ((lines[:3], 3), (lines[:2] + lines[3:], 2)):
+        file.write_bytes(b"".join(kept))
+        with pytest.warns(UserWarning, match=f"goes on from its checkpoint {step}"):
+            train(parts, torn, resume=True)
+        assert numbers(torn) == numbers(whole)
+    for kept in (lines[:1], lines[1:], [], None):
+        file.unlink() if kept is None else file.write_bytes(b"".join(kept))
+        before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+        with pytest.raises(MetricsError, match=r"first [01] .* and 4 are finished"):
+            begin(with_config(parts, num_generations=5), torn, True, "probe")
+        assert {p: p.read_bytes() for p in before if p.exists()} == before
+
+
+def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
+    """It neither trains on into the old name nor loses what it has."""
+    whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
+    train(parts, whole)
+    away, seen = tmp_path / "away", itertools.count()
+
+    def rename():
+        if next(seen) == 100:
+            run.path.rename(away)
+
+    with pytest.raises(MetricsError, match=r"run/metrics.jsonl was moved"):
+        train(parts, run, check_stop=rename)
+    assert not run.path.exists()
+    away.rename(run.path)
+    train(parts, run, resume=True)
+    assert numbers(run) == numbers(whole)
+
+
+def learn(parts, num_generations):
+    """The mean's returns before and after training, on the same 40 episodes."""
+    state = initial_state(parts)
+    tasks = evaluation_tasks(1, 0, 40, parts.env.max_episode_steps)
+    means = []
+    for _ in range(2):
+        result = evaluate_mean(
+            parts, state.es.mean, state.observation_statistics, tasks
+        )
+        means.append(result.returns.mean())
+        if len(means) == 1:
+            for _ in range(num_generations):
+                state = run_generation(parts, state).state
+    return means
+
+
+# The optimum is 0. The best policy that ignores its observation does nothing, and gets
+# −Σ‖target‖² = −2.4 on average.
+def test_a_feed_forward_network_learns(parts):
+    before, after = learn(parts, 40)
+    assert before < -2.0
+    assert after > -0.4
+
+
+def test_a_decision_transformer_learns():
+    parts = make_parts(
+        DecisionTransformerConfig(
+            context_length=2, width=8, num_layers=1, target_return=0.0, max_timestep=9
+        ),
+        TargetEnv(2),
+        ESConfig(num_pairs=24, sigma=0.05, learning_rate=0.05, weight_decay=0.0),
+        num_devices=2,
+    )
+    before, after = learn(parts, 40)
+    assert before < -2.4
+    assert after > -1.2
+
+
+def test_discrete_actions_learn():
+    """CartPole through Gymnasium, cut at 60 steps: the optimum is 60."""
+    parts = make_parts(
+        MLPConfig(hidden_sizes=()),
+        make_vector_env("CartPole-v1", 4, max_episode_steps=60),
+        ESConfig(num_pairs=8, sigma=0.3, learning_rate=0.6, weight_decay=0.0),
+    )
+    before, after = learn(parts, 10)
+    parts.env.close()
+    assert before < 20
+    assert after > 40

@@ -1,0 +1,479 @@
+"""Runs that begin with another run's θ: what comes along, what is refused."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jax_es import train
+from jax_es.config import (
+    ConfigError,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
+from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
+from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.rollout.observation_statistics import observe
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory, find_run
+from jax_es.runs.method import Method
+from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.train_config import differences
+from jax_es.training.build import TrainConfig
+from jax_es.training.generation import build, initial_state, run_generation
+from jax_es.training.load_policy import load_mean
+from jax_es.training.loop import train_run
+from jax_es.training.seeds import train_seeds
+from jax_es.training.warm_start import find_source, first_state
+from models import (
+    CNNConfig,
+    DecisionTransformerConfig,
+    ImageDecisionTransformerConfig,
+    MLPConfig,
+)
+
+MLP = MLPConfig(hidden_sizes=(4,))
+DT = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
+CLONING = Method("cloning", {"dataset": "hopper-v0", "learning_rate": 1e-4})
+
+
+def tiny(policy=MLP, statistics=False, **fields):
+    values = {
+        "env": EnvConfig("Hopper-v5", 8),
+        "policy": policy,
+        "es": ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
+        "rollout": RolloutConfig(
+            num_slots=2,
+            num_threads=1,
+            num_devices=1,
+            observation_statistics=statistics,
+            statistics_fraction=1.0,
+        ),
+        "evaluation": EvaluationConfig(num_episodes=2),
+        "num_generations": 2,
+    }
+    return TrainConfig(**(values | fields))
+
+
+def clone(path, config, seed=11):
+    """A run as cloning leaves it: θ drawn from ``seed``, evaluated once."""
+    run = RunDirectory(path)
+    run.create(config, "hopper", method=CLONING)
+    with GradientRun(run, build_for_evaluation(config)) as gradient_run:
+        parts = gradient_run.parts
+        mean = parts.policy.init(jax.random.key(seed))
+        statistics = None
+        if config.rollout.observation_statistics:
+            state = initial_state(parts).observation_statistics
+            seen = np.random.default_rng(seed).normal(3, 2, (50, state.sum.size))
+            statistics = observe(state, seen)
+        result = gradient_run.evaluate(mean, statistics)
+        gradient_run.record(result, mean, statistics, 0, 40)
+        gradient_run.save(mean, statistics, 40)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Runs to begin with: a clone, one with statistics, an ES run, and two seeds."""
+    path = tmp_path_factory.mktemp("sources")
+    clone(path / "clone", tiny())
+    clone(path / "transformer", tiny(DT))
+    clone(path / "normalised", tiny(statistics=True))
+    for seed in (0, 1):
+        clone(path / "seeds" / f"seed-{seed}", tiny(seed=seed), seed=20 + seed)
+    train_run(tiny(statistics=True), path / "es")
+    RunDirectory(path / "empty").create(tiny(), "hopper")
+    return path
+
+
+def numbers(path):
+    records = [dataclasses.asdict(record) for record in read_metrics(path)]
+    return [
+        {k: v for k, v in record.items() if k not in WALL_CLOCK_FIELDS}
+        for record in records
+    ]
+
+
+def assert_equal_trees(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def starting(config):
+    """The state before the first generation, and where its θ is from."""
+    parts = build(config)
+    source = find_source(parts)
+    state = first_state(parts, source)
+    parts.close()
+    return state, source
+
+
+def test_a_run_begins_with_the_other_ones_weights(sources, folder):
+    config = tiny(init=str(sources / "clone"))
+    result = train_run(config, folder / "new")
+    theirs = load_mean(sources / "clone", "last")
+    at_start = Checkpoints(folder / "new" / "checkpoints").restore(0).state
+    assert_equal_trees(at_start["es"]["mean"], theirs.mean)
+    assert int(at_start["es"]["generation"]) == 0
+    # The same θ on the same seeds has the same returns, whoever evaluates it.
+    (evaluated,) = read_metrics(sources / "clone")
+    assert result.first_evaluation == evaluated.evaluation_return_mean
+    alone = train_run(tiny(), folder / "alone")
+    assert alone.first_evaluation != result.first_evaluation
+
+
+def test_it_remembers_where_it_is_from(sources, folder):
+    config = tiny(init=f"{sources / 'clone'}/", init_checkpoint="last")
+    assert config.init == str(sources / "clone")  # as if typed without the slash
+    train_run(config, folder / "new")
+    run = find_run(folder / "new")
+    assert run.config() == config
+    assert run.record()["init"] == {
+        "run": str(sources / "clone"),
+        "checkpoint": 40,
+        "method": ["cloning", CLONING.settings],
+    }
+    assert run.method_before() == CLONING
+    assert find_run(sources / "es").method_before() is None
+    assert differences(tiny(), config) == {
+        "init": (None, str(sources / "clone")),
+        "init_checkpoint": ("best", "last"),
+    }
+
+
+def test_es_goes_on_from_its_own_last_weights(sources, folder):
+    """All that θ needs comes along: generation 0 evaluates what generation 2 left."""
+    old = tiny(statistics=True)
+    config = dataclasses.replace(old, init=str(sources / "es"), init_checkpoint="last")
+    state, source = starting(config)
+    assert source.trained.generation == 2
+    theirs = Checkpoints(sources / "es" / "checkpoints").restore("last").state
+    assert_equal_trees(state.es.mean, theirs["es"]["mean"])
+    assert_equal_trees(
+        state.observation_statistics._asdict(), theirs["observation_statistics"]
+    )
+    assert state.observation_statistics.count > 0
+    # Everything else begins anew.
+    anew = initial_state(build(old))
+    assert_equal_trees(state.es.optimizer_state, anew.es.optimizer_state)
+    assert state.es.generation == 0
+    assert state[2:] == anew[2:]
+    assert_equal_trees(
+        jax.random.key_data(state.es.key), jax.random.key_data(anew.es.key)
+    )
+    # What generation 0 evaluates is what the other run ended with, on the same seeds.
+    first = run_generation(build(config), state).evaluation
+    with GradientRun(RunDirectory(folder), build_for_evaluation(old)) as at_the_end:
+        expected = at_the_end.evaluate(source.trained.mean, source.trained.statistics)
+        unseen = at_the_end.evaluate(source.trained.mean, None)
+    np.testing.assert_array_equal(first.returns, expected.returns)
+    assert (unseen.returns != expected.returns).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "expected"),
+    [
+        ("normalised", True, "theirs"),
+        ("clone", True, "none"),
+        ("clone", False, "none"),
+    ],
+)
+def test_statistics_begin_where_the_other_run_ended(sources, name, here, expected):
+    state, _ = starting(tiny(statistics=here, init=str(sources / name)))
+    theirs = load_mean(sources / name).statistics
+    if expected == "theirs":
+        assert theirs is not None and theirs.count == 50
+        assert_equal_trees(state.observation_statistics, theirs)
+    else:
+        assert theirs is None and state.observation_statistics.count == 0
+        assert not state.observation_statistics.sum.any()
+
+
+def test_a_reference_batch_comes_along(folder):
+    pytest.importorskip("ale_py")
+    config = tiny(
+        CNNConfig(hidden_size=4, reference_size=3),
+        env=EnvConfig("ALE/Freeway-v5", max_episode_steps=3),
+        num_generations=1,
+        seed=5,
+    )
+    train_run(config, folder / "game")
+    theirs = load_mean(folder / "game", "last")
+    new = dataclasses.replace(config, seed=6, init="game", init_checkpoint="last")
+    state, _ = starting(new)
+    np.testing.assert_array_equal(state.reference, theirs.reference)
+    assert np.shape(state.reference)[0] == 3
+    assert_equal_trees(state.es.mean, theirs.mean)
+
+
+@pytest.mark.parametrize("killed_after", [0, 1])
+def test_a_resume_does_not_need_the_other_run(sources, folder, killed_after):
+    shutil.copytree(sources / "clone", folder / "clone")
+    config = tiny(init="clone", num_generations=3)
+    train_run(config, folder / "whole")
+    torn = dataclasses.replace(config, num_generations=max(1, killed_after))
+    train_run(torn, folder / "torn")
+    if killed_after == 0:
+        shutil.rmtree(folder / "torn" / "checkpoints" / "last" / "1")
+    shutil.rmtree(folder / "clone")
+    assert Checkpoints("torn/checkpoints").steps()[-1] == killed_after
+    train_run(config, folder / "torn", resume=True)
+    assert numbers("torn") == numbers("whole")
+    assert_equal_trees(load_mean("torn", "last").mean, load_mean("whole", "last").mean)
+
+
+def test_before_the_first_checkpoint_the_other_run_is_read_again(sources, folder):
+    shutil.copytree(sources / "clone", folder / "clone")
+    config = tiny(init="clone")
+    train_run(config, folder / "whole")
+    train_run(dataclasses.replace(config, num_generations=1), folder / "torn")
+    shutil.rmtree(folder / "torn" / "checkpoints")
+    shutil.move(folder / "clone", folder / "away")
+    with pytest.raises(ConfigError, match=r"^--init: clone is not a run"):
+        train_run(config, folder / "torn", resume=True)
+    shutil.move(folder / "away", folder / "clone")
+    train_run(config, folder / "torn", resume=True)
+    assert numbers("torn") == numbers("whole")
+    assert (folder / "torn" / "checkpoints" / "last").is_dir()
+
+
+def test_each_seed_begins_with_its_own(sources, folder):
+    config = tiny(init=str(sources / "seeds"), num_generations=1)
+    train_seeds(config, 2, folder / "each")
+    for seed in (0, 1):
+        own = load_mean(sources / "seeds" / f"seed-{seed}").mean
+        assert_equal_trees(load_mean(folder / "each" / f"seed-{seed}", 0).mean, own)
+        record = RunDirectory(folder / "each" / f"seed-{seed}").record()
+        assert record["init"]["run"] == str(sources / "seeds" / f"seed-{seed}")
+        assert record["config"]["init"] == str(sources / "seeds")
+    # The run that it would be alone.
+    train_run(dataclasses.replace(config, seed=1), folder / "alone")
+    assert numbers("alone") == numbers("each/seed-1")
+
+
+def test_one_run_is_the_beginning_of_all_seeds(sources):
+    for seed in (0, 1):
+        state, _ = starting(tiny(init=str(sources / "clone"), seed=seed))
+        assert_equal_trees(state.es.mean, load_mean(sources / "clone").mean)
+
+
+def test_seeds_without_a_run_of_theirs_are_refused_before_any_work(sources, folder):
+    config = tiny(init=str(sources / "seeds"), num_generations=1)
+    words = "has no seed-2, .* but seed-0, seed-1; choose other seeds"
+    with pytest.raises(ConfigError, match=words):
+        train_seeds(config, 3, folder / "new")
+    with pytest.raises(ConfigError, match=words):
+        train_run(dataclasses.replace(config, seed=2), folder / "new")
+    assert list(folder.iterdir()) == []
+    train_seeds(config, 2, folder / "new")
+    before = (folder / "new" / "experiment.json").read_bytes()
+    with pytest.raises(ConfigError, match=words):
+        train_seeds(config, 3, folder / "new", resume=True)
+    assert (folder / "new" / "experiment.json").read_bytes() == before
+
+
+BASE = [
+    *("hopper", "--env.max-episode-steps", "8", "--es.num-pairs", "2"),
+    *("--rollout.num-slots", "2", "--rollout.num-devices", "1"),
+    *("--evaluation.num-episodes", "2", "--num-generations", "1"),
+]
+AS_MLP = ["--policy", "mlp", "--policy.hidden-sizes", "4"]
+AS_DT = ["--policy.context-length", "3", "--policy.width", "8"]
+AS_DT += ["--policy.num-layers", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--init", "gone"], ["--init: gone is not a run"]),
+        (["--init", "{clone}/checkpoints"], ["is not a run"]),
+        (["--init", "{clone}", "--init-checkpoint", "7"], ["no checkpoint '7'", "40"]),
+        (["--init", "{clone}", "--init-checkpoint", "bets"], ["must be best, last or"]),
+        (["--init-checkpoint", "last"], ["no meaning without", "add --init RUN"]),
+        (["--init", "{empty}"], ["no checkpoint in"]),
+        (["--init", "{seeds}", "--seed", "7"], ["has no seed-7"]),
+        (
+            ["--init", "{clone}"],
+            ["has policy mlp, not decision-transformer", "add --policy mlp or"],
+        ),
+        (
+            ["--init", "{transformer}", *AS_DT[:3], "6", "--policy.reward-scale", "1"],
+            [
+                "policy.width is 8 there and 6 here",
+                "policy.reward_scale is 0.001 there and 1.0 here",
+                "add --policy.width 8 --policy.num-layers 1 --policy.reward-scale 0.00",
+            ],
+        ),
+        (
+            ["--init", "{transformer}", *AS_DT, "--policy.context-length", "4"],
+            ["policy.context_length is 3 there and 4 here"],
+        ),
+        (
+            ["--init", "{es}", *AS_MLP, "5"],
+            ["policy.hidden_sizes is (4,) there and (4, 5) here", "hidden-sizes 4 or"],
+        ),
+        (
+            ["--init", "{clone}", *AS_MLP, "--policy.action-scale", "none"],
+            [
+                "policy.action_scale is 'bounds' there",
+                "add --policy.action-scale bounds",
+            ],
+        ),
+        (
+            ["--init", "{clone}", *AS_MLP, "--env.id", "Walker2d-v5"],
+            [
+                "was trained on Hopper-v5 (observations of 11 numbers, 3 action number",
+                "does not fit Walker2d-v5 (observations of 17 numbers, 6 action number",
+            ],
+        ),
+        (
+            ["--init", "{clone}", *AS_MLP, "--env.id", "Acrobot-v1"],
+            ["Acrobot-v1 (observations of 6 numbers, 3 actions)"],
+        ),
+        (
+            ["--init", "{es}", *AS_MLP, "--rollout.no-observation-statistics"],
+            ["through its observation statistics", "--rollout.observation-statistics"],
+        ),
+    ],
+    ids=lambda value: " ".join(value[2:] or value),
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    sources, folder, arguments, words, capsys
+):
+    names = {path.name: path for path in sources.iterdir()}
+    given = [text.format(**names) for text in arguments]
+    assert train.main([*BASE, *given, "--name", "new"]) == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert out == "" and line.startswith("error: ")
+    for word in words:
+        assert word in line, line
+    assert list(folder.iterdir()) == []
+
+
+def test_what_leaves_the_weights_alone_may_differ(sources):
+    policy = dataclasses.replace(DT, attention="cache", target_return=-5.0)
+    state, _ = starting(tiny(policy, init=str(sources / "transformer")))
+    assert_equal_trees(state.es.mean, load_mean(sources / "transformer").mean)
+
+
+def test_on_images_attention_is_another_network(folder):
+    """There a window has a table of positions, which a cache has no use for."""
+    pytest.importorskip("ale_py")
+    policy = ImageDecisionTransformerConfig(
+        context_length=2, width=8, num_layers=1, max_timestep=4
+    )
+    config = tiny(policy, env=EnvConfig("ALE/Freeway-v5", max_episode_steps=3))
+    run = RunDirectory(folder / "game")
+    run.create(config, "hero-dt")
+    parts = build(config)
+    mean = parts.policy.init(jax.random.key(0))
+    Checkpoints(run.checkpoints).save_best(0, {"es": {"mean": mean}})
+    parts.close()
+    drawn = dataclasses.replace(policy, sample_actions=False, target_return=3.0)
+    state, _ = starting(dataclasses.replace(config, policy=drawn, init="game"))
+    assert_equal_trees(state.es.mean, jax.tree.map(np.asarray, mean))
+    cached = dataclasses.replace(policy, attention="cache")
+    with pytest.raises(ConfigError, match=r"policy\.attention is 'window' there"):
+        starting(dataclasses.replace(config, policy=cached, init="game"))
+
+
+def test_statistics_of_no_observation_are_none_to_lose(sources, folder):
+    """The best checkpoint may be the first generation's, which saw them as they are."""
+    shutil.copytree(sources / "es", folder / "es")
+    config = tiny(init="es", init_checkpoint="9")
+    state = Checkpoints("es/checkpoints").restore("last").state
+    none = {k: np.zeros_like(v) for k, v in state["observation_statistics"].items()}
+    Checkpoints("es/checkpoints").save(9, state | {"observation_statistics": none})
+    starting(config)
+
+
+def test_the_command_line_resumes_it(sources, folder, capsys):
+    shutil.copytree(sources / "clone", folder / "clone")
+    options = [*BASE, *AS_MLP, "--rollout.no-observation-statistics"]
+    options += ["--init", "clone/"]
+    assert train.main([*options, "--name", "new"]) == 0
+    opening = capsys.readouterr().err.splitlines()[0]
+    assert "on Hopper-v5 from clone (cloning, checkpoint 40): 2 pairs" in opening
+    shutil.rmtree(folder / "clone")
+    for arguments, words in (
+        (["--init", "other"], "init was 'clone', now 'other'"),
+        (["--init-checkpoint", "last"], "init_checkpoint was 'best', now 'last'"),
+        (options[:-2], "init was 'clone', now None"),
+    ):
+        assert train.main([*arguments, "--resume", "--name", "new"]) == 2
+        assert words in capsys.readouterr().err
+    more = ["--resume", "--name", "new", "--num-generations", "2"]
+    assert train.main(more) == 0
+    assert train.main([*options, *more, "--num-generations", "3"]) == 0
+    assert len(read_metrics("runs/new")) == 4
+
+
+def test_a_run_of_another_method_is_not_resumed_by_es(sources, folder, capsys):
+    run = shutil.copytree(sources / "clone", folder / "runs" / "clone")
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    for options in ([], BASE):
+        assert train.main([*options, "--resume", "--name", "clone"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "was trained by cloning, not by OpenAI-ES" in line
+        assert "continue it with python -m jax_es.pretrain" in line
+    with pytest.raises(ConfigError, match="was trained by cloning"):
+        train_run(tiny(num_generations=9), run, resume=True)
+    after = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    assert {p: b for p, b in after.items() if p.name != ".lock"} == {
+        p: b for p, b in before.items() if p.name != ".lock"
+    }
+
+
+@pytest.mark.parametrize("task", ["humanoid-dt", "hopper", "walker2d"])
+def test_the_presets_are_the_papers_and_its_contrasts(task):
+    changes = [
+        differences(preset(task), preset(f"{task}-pretrained{contrast}"))
+        for contrast in ("", "-standard", "-statistics")
+    ]
+    es = preset(task).es
+    gentle = {
+        "es.sigma": (es.sigma, 0.01),
+        "es.learning_rate": (es.learning_rate, 0.01),
+    }
+    bare = {"rollout.observation_statistics": (True, False)}
+    assert changes == [gentle | bare, bare, gentle]
+
+
+def test_the_humanoid_contrast_is_the_papers_standard():
+    config = preset("humanoid-dt-pretrained-standard")
+    assert (config.es.sigma, config.es.learning_rate) == (0.02, 0.05)
+    mlp = preset("humanoid-dt-pretrained", "mlp")
+    assert mlp.policy == MLPConfig(hidden_sizes=(256, 256))
+
+
+@pytest.mark.parametrize("name", PRETRAINED_PRESETS)
+def test_a_pretrained_preset_needs_a_run(name, capsys, folder):
+    assert name in PRESETS
+    assert train.main([name]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"preset {name} goes on from a pretrained policy; add --init RUN" in line
+    assert list(folder.iterdir()) == []
+    request = train.parse([name, "--init", "runs/clone"])
+    assert request.config == dataclasses.replace(preset(name), init="runs/clone")
+
+
+def test_the_record_is_readable_json(sources, folder):
+    train_run(tiny(init=str(sources / "clone"), num_generations=1), folder / "new")
+    record = json.loads((folder / "new" / "config.json").read_text())
+    assert record["config"]["init"] == str(sources / "clone")
+    assert record["config"]["init_checkpoint"] == "best"

@@ -1,0 +1,341 @@
+"""A search: trials are experiments, worse ones end early, a killed study goes on."""
+
+import contextlib
+import dataclasses
+import io
+import math
+import os
+import shlex
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from jax_es import train, tune
+from jax_es.config import ConfigError
+from jax_es.presets import PRESETS, preset
+from jax_es.runs.directory import STUDY_FILE, RunDirectory, find_runs
+from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.training.build import with_machine
+from jax_es.training.seeds import SeedResult
+from jax_es.tuning import study as tuning
+from jax_es.tuning.search_space import configured, default_search, space, unchanged
+
+optuna = pytest.importorskip("optuna")
+
+# An episode's return is its length, and two steps at least keep the pole up: a trial
+# with episodes of one step is worse than one with five.
+OPTIONS = [
+    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),
+    *("--env.max-episode-steps", "5", "--es.num-pairs", "2", "--seed", "7"),
+    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
+    *("--evaluation.num-episodes", "1", "--max-env-steps", "36"),
+]
+SEARCH = ("env.max-episode-steps=1,5", "es.sigma=0.01:0.1:log")
+STUDY = [*OPTIONS, "--trials", "3", "--seeds", "1", "--reduction-factor", "2"]
+STUDY += ["--search", *SEARCH]
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Compiled programs on disk, as the program itself keeps them: trials are alike."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    options = {
+        "jax_compilation_cache_dir": cache,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: jax.config.values[name] for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study: its folder, and what the program printed."""
+    path = tmp_path_factory.mktemp("study") / "runs" / "whole"
+    jax.devices()
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+        patch.chdir(path.parents[1])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            assert tune.main([*STUDY, "--name", "whole"]) == 0, err.getvalue()
+    return path, out.getvalue(), err.getvalue()
+
+
+def trials(path):
+    """Returns what the database says."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path / tuning.DATABASE}")
+    loaded = optuna.load_study(study_name="jax-es", storage=storage).trials
+    storage.remove_session()
+    storage.engine.dispose()
+    return loaded
+
+
+def summaries(path):
+    return [
+        (t.number, t.state, t.params, t.value, t.intermediate_values, t.system_attrs)
+        for t in trials(path)
+    ]
+
+
+def numbers(path):
+    """Returns the metrics of a study's runs, by their folders."""
+    return {
+        str(run.relative_to(path)): [
+            {k: v for k, v in values.items() if k not in WALL_CLOCK_FIELDS}
+            for values in map(dataclasses.asdict, read_metrics(run))
+        ]
+        for run in sorted(path.glob("trial-*/seed-*"))
+    }
+
+
+def begin(path, *options):
+    """Makes a study's folder without training."""
+    request = tune.parse([*STUDY, *options, "--name", path.name])
+    folder = RunDirectory(path, STUDY_FILE)
+    config = with_machine(request.settings.config)
+    tuning.create(folder, tuning.check(request.settings._replace(config=config)))
+    return folder
+
+
+def test_trials_are_experiments_and_worse_ones_end_early(study):
+    path, _, _ = study
+    found = trials(path)
+    lengths = [trial.params["env.max_episode_steps"] for trial in found]
+    assert lengths == ["5", "1", "5"]
+    # The first is the preset itself, and goes all the way.
+    assert found[0].params["es.sigma"] == PRESETS["inverted-pendulum"].es.sigma
+    assert list(found[0].intermediate_values) == [9, 18, 36]
+    assert found[0].value >= 2
+    assert found[1].state == optuna.trial.TrialState.PRUNED
+    assert found[1].intermediate_values == {9: 1.0}
+    for trial in found:
+        (run,) = find_runs(tuning.trial_folder(path, trial.number).path)
+        assert run.config().es.sigma == trial.params["es.sigma"]
+        best = read_metrics(run.path)[-1].best_evaluation_return
+        assert best <= tuning.outcome(trial).value
+    # Its first generation took more steps than the second budget, too.
+    records = read_metrics(path / "trial-0000" / "seed-7")
+    assert 18 <= records[0].total_env_steps < 36 <= records[-1].total_env_steps
+
+
+def test_what_is_printed_is_the_study(study):
+    path, table, text = study
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
+    fields = ["env.max_episode_steps", "es.sigma"]
+    assert rows[0] == ["trial", *fields, "env steps", "return"]
+    assert rows[2][3] == "36" and rows[-1][3:] == ["9", "1.0"]
+    assert {file.name for file in (path / "plots").iterdir()} == {
+        "search.png",
+        "search.svg",
+    }
+    (line,) = (x for x in text.splitlines() if x.startswith("Train it anew: "))
+    program, *options = shlex.split(line.partition(": ")[2])[2:]
+    assert program == "jax_es.train"
+    best = max(trials(path), key=tuning.outcome)
+    (run,) = find_runs(tuning.trial_folder(path, best.number).path)
+    assert with_machine(train.parse(options).config) == run.config()
+
+
+def test_a_study_that_is_killed_goes_on_to_the_same_numbers(
+    study, folder, monkeypatch, capsys
+):
+    killed = begin(folder / "runs" / "killed")
+    calls = {"update": 0, "prune": 0, "stop": 0}
+
+    def dies_after(owner, name, which, every):
+        whole = getattr(owner, name)
+
+        def call(*args, **options):
+            result = whole(*args, **options)
+            if which != "update" or "rungs" in options:
+                calls[which] += 1
+                if calls[which] == every:
+                    raise Killed
+            return result
+
+        monkeypatch.setattr(owner, name, call)
+
+    # After a value is written, after a verdict, and in the middle of a rollout.
+    dies_after(RunDirectory, "update", "update", 2)
+    dies_after(optuna.pruners.SuccessiveHalvingPruner, "prune", "prune", 3)
+
+    def check_stop():
+        calls["stop"] += 1
+        if calls["stop"] in (20, 80):
+            raise Killed
+
+    kills = 0
+    while True:
+        try:
+            tuning.tune(killed, check_stop=check_stop)
+            break
+        except Killed:
+            kills += 1
+    assert kills == 4
+    assert summaries(killed.path) == summaries(study[0])
+    assert numbers(killed.path) == numbers(study[0])
+    # The database follows from the folders.
+    (killed.path / tuning.DATABASE).write_text("damaged")
+    with pytest.raises(ConfigError, match=r"study\.db cannot be opened .* delete it"):
+        tuning.tune(killed)
+    (killed.path / tuning.DATABASE).unlink()
+    assert tune.main(["--resume", "--name", "killed"]) == 0
+    assert capsys.readouterr().out == study[1]
+    assert summaries(killed.path) == summaries(study[0])
+
+
+@pytest.mark.parametrize(("value", "expected"), [("median", 3.0), ("mean", 11.0)])
+def test_a_trial_is_worth_what_its_seeds_reach(folder, monkeypatch, value, expected):
+    def reach(config, num_seeds, path, resume=False, **_):
+        bests = [3.0, 29.0, 1.0, math.nan][:num_seeds]
+        if not resume:
+            RunDirectory(path, "experiment.json").create(
+                config, "preset", num_seeds=num_seeds, results={}
+            )
+        return [SeedResult(seed, 0.0, 0.0, best) for seed, best in enumerate(bests)]
+
+    monkeypatch.setattr("jax_es.training.seeds.train_seeds", reach)
+    options = ("--value", value, "--trials", "1")
+    three = tuning.tune(begin(folder / "three", "--seeds", "3", *options))
+    assert three.best_value == expected
+    # What diverges counts as the lowest.
+    four = tuning.tune(begin(folder / "four", "--seeds", "4", *options))
+    assert four.best_value == (2.0 if value == "median" else -math.inf)
+    again = tuning.tune(RunDirectory(folder / "four", STUDY_FILE))
+    assert again.best_value == four.best_value
+
+
+def test_fields_that_do_not_fit_together_fail_their_trial_alone(folder, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("nothing is trained")
+
+    monkeypatch.setattr("jax_es.training.seeds.train_seeds", refuse)
+    options = ("--policy", "decision-transformer", "--trials", "1", "--search")
+    # 24 may have two heads or three, 32 two alone.
+    search = ("policy.width=24,32", "policy.num_heads=2,3")
+    base = ("--policy.width", "24")
+    path = folder / "study"
+    request = tune.parse([OPTIONS[0], *base, *options, *search, "--name", "study"])
+    config = with_machine(request.settings.config)
+    settings = tuning.check(request.settings._replace(config=config))
+    tuning.create(RunDirectory(path, STUDY_FILE), settings)
+    monkeypatch.setattr(
+        tuning, "unchanged", lambda *_: {"policy.width": "32", "policy.num_heads": "3"}
+    )
+    said = []
+    found = tuning.tune(RunDirectory(path, STUDY_FILE), said.append)
+    assert [trial.state for trial in found.trials] == [optuna.trial.TrialState.FAIL]
+    assert "do not fit together: policy.num_heads=3" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--search", "es.sigm=1:2"], "did you mean es.sigma"),
+        (["--search", "seed=1,2"], "field 'seed' is unknown"),
+        (["--search", "es.sigma"], "--search must be FIELD=LOW:HIGH"),
+        (["--search", "es.sigma=low:high"], "'low' is not float"),
+        (["--search", "es.sigma=0:1"], "es.sigma must be positive"),
+        (["--search", "es.sigma=0.2:0.1"], "--search es.sigma=0.2:0.1:"),
+        (["--search", "es.sigma=0.1:0.2:lin"], "a range must be FIELD=LOW:HIGH"),
+        (["--search", "es.num_pairs=1.5:3"], "'1.5' is not int"),
+        (["--search", "es.num_pairs=4,none"], "'none' is not int"),
+        (["--search", "es.optimizer=momentum:sgd"], "es.optimizer is no number"),
+        (["--search", "es.optimizer=momentum,lamb"], "'lamb' is not Literal['mom"),
+        (
+            ["--env.id", "Swimmer-v5", "--search", "es.healthy_reward_weight=0,1"],
+            "does not say what it pays",
+        ),
+        (["--trials", "0"], "trials must be at least 1, got 0"),
+        (["--reduction-factor", "1"], "reduction_factor must be at least 2, got 1"),
+        (["--rungs", "9"], "use fewer rungs or more steps"),
+        (["--name", "../x"], "--name must be the name of a folder"),
+        (["--resume"], "--resume needs --name"),
+        (["--resume", "--name", "none"], "is not a study"),
+    ],
+)
+def test_bad_input_is_one_line_before_there_is_a_folder(
+    folder, capsys, options, complaint
+):
+    given = [] if "--resume" in options else OPTIONS
+    assert tune.main([*given, *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert complaint in error
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (STUDY, "holds a run already"),
+        (["--resume", "--seeds", "2"], "seeds was 1, now 2"),
+        (["--resume", "--es.sigma", "0.5"], "es.sigma was 0.05, now 0.5"),
+        (["--resume", "--policy", "lstm"], "leave PRESET and --policy out"),
+        (["hopper", "--resume"], "leave PRESET and --policy out"),
+    ],
+)
+def test_a_study_is_not_changed(study, monkeypatch, capsys, options, complaint):
+    path, _, _ = study
+    monkeypatch.chdir(path.parents[1])
+    before = (path / STUDY_FILE).read_text()
+    assert tune.main([*options, "--name", "whole"]) == 2
+    assert complaint in capsys.readouterr().err
+    assert (path / STUDY_FILE).read_text() == before
+    assert train.main(["inverted-pendulum", "--name", "whole"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_stop_signal_says_how_to_go_on(folder, monkeypatch, capsys):
+    def stop(*_, check_stop, **__):
+        os.kill(os.getpid(), 2)
+        check_stop()
+
+    monkeypatch.setattr("jax_es.training.seeds.train_seeds", stop)
+    assert tune.main([*STUDY, "--name", "stopped"]) == 130
+    error = capsys.readouterr().err
+    assert "continue with python -m jax_es.tune --resume --name stopped\n" in error
+
+
+@pytest.mark.parametrize("name", ["quickstart", "humanoid-dt-fast", "hopper"])
+@pytest.mark.parametrize("kind", [None, "mlp"])
+def test_the_default_search_is_around_the_preset(name, kind):
+    config = preset(name, kind)
+    lines = default_search(config)
+    found = space(config, lines)
+    assert unchanged(config, found) is not None
+    assert ("policy.width" in found) == (kind is None)
+    assert ("es.healthy_reward_weight" in found) == (name != "quickstart")
+
+
+def test_values_are_of_their_fields_types():
+    config = preset("hopper", "mlp")
+    lines = [
+        "policy.hidden-sizes=64,64x64",
+        "es.max_num_pairs=none",
+        "es.momentum=0,1e-1",
+    ]
+    found = space(config, [*lines, "env.terminate_when_unhealthy=true,false"])
+    params = {name: each.choices[-1] for name, each in found.items()}
+    made = configured(config, params)
+    assert made.policy.hidden_sizes == (64, 64)
+    assert made.es.max_num_pairs is None and made.es.momentum == 0.1
+    assert made.env.terminate_when_unhealthy is False
