@@ -20,6 +20,7 @@ from jax_es.config import (
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
 from jax_es.train_config import differences, from_dict, policy_kind, to_dict
+from jax_es.training import build as experiment
 from jax_es.training.build import (
     POLICY_KINDS,
     TrainConfig,
@@ -32,7 +33,6 @@ from jax_es.training.build import (
     with_machine,
 )
 from jax_es.training.generation import build
-from jax_es.training.loop import build as experiment
 from models import (
     IMAGE_POLICIES,
     BoxActions,

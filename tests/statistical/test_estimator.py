@@ -100,7 +100,7 @@ CASES = {
         smoothed_gradient(THETA, 0.0),  # of f itself
     ),
     "matrix": matrix_case(FullNoise(), 3, 0),
-    # 3 + 6/r (tests/jax_es/test_noise.py); otherwise, what normal noise would give.
+    # 3 + 6/r (tests/jax_es/es/test_noise.py); otherwise, what normal noise would give.
     "matrix-rank-1": matrix_case(LowRankNoise(1), 9, 3),
     "matrix-rank-4": matrix_case(LowRankNoise(4), 4.5, 3),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jax_es.rollout.engine import devices
+from jax_es.rollout import devices
 from tests.trials.inputs import CLONE, TINY
 
 

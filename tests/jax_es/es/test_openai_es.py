@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.jax_es.test_fitness import numpy_weights
 
 from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise, member_key
 from jax_es.es.openai_es import openai_es
 from jax_es.rollout.devices import Devices, spread_weighted_sum
+from tests.jax_es.es.test_fitness import numpy_weights
 from tests.models.perturbed import materialised
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
@@ -339,7 +339,7 @@ def write_golden() -> None:
     """Stores today's numbers: only when a change of the algorithm is intended.
 
     From the repository root, with the settings of ``tests.conftest`` imported first:
-    ``import tests.conftest, tests.jax_es.test_openai_es as t; t.write_golden()``
+    ``import tests.conftest, tests.jax_es.es.test_openai_es as t; t.write_golden()``
     """
     config = {"num_pairs": 16, "sigma": 0.1, "learning_rate": 0.2, "weight_decay": 0.01}
     run = {"generations": 8, "mean": [3.0, -2.0, 0.5], "target": [1.0, 1.0, 1.0]}

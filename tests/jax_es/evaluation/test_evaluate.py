@@ -18,8 +18,8 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.evaluate import main
+from jax_es.evaluation import tables as evaluation_report
 from jax_es.evaluation.conditions import evaluate
-from jax_es.evaluation.conditions import tables as evaluation_report
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import _follow, record_video
 from jax_es.rollout.engine import RolloutResult

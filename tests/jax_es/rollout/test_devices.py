@@ -11,8 +11,8 @@ import pytest
 
 from envs.base import thread_count
 from jax_es.es.noise import FullNoise
+from jax_es.rollout import devices as devices_module
 from jax_es.rollout.devices import Devices, available_cores, spread_weighted_sum
-from jax_es.rollout.engine import devices as devices_module
 
 KEY = jax.random.fold_in(jax.random.key(3), 1)
 MEAN = {"kernel": jnp.zeros((7, 3)), "bias": jnp.zeros(3)}

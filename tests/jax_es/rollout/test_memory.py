@@ -5,7 +5,7 @@ import os
 import pytest
 
 from jax_es.config import ConfigError
-from jax_es.rollout.engine import memory
+from jax_es.rollout import memory
 
 
 def test_the_argument_that_breaks_the_limit_is_named():

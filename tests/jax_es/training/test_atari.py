@@ -21,10 +21,10 @@ from jax_es.rollout.observation_statistics import (
 )
 from jax_es.train import main as train
 from jax_es.train_config import differences, from_dict, to_dict
+from jax_es.training import generation
 from jax_es.training.build import TrainConfig, make_policy, with_game
 from jax_es.training.generation import build, initial_state, population_tasks
 from jax_es.training.load_policy import load_mean
-from jax_es.training.loop import generation
 from models import CNNConfig, ImageDecisionTransformerConfig, MLPConfig
 
 SMALL = ImageDecisionTransformerConfig(

@@ -36,6 +36,7 @@ from jax_es.runs.metrics import (
     MetricsWriter,
     read_metrics,
 )
+from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
     Parts,
@@ -55,7 +56,6 @@ from jax_es.training.loop import (
     run_training,
     starting_state,
 )
-from jax_es.training.loop import build as experiment
 from models import DecisionTransformerConfig, MLPConfig
 from tests.probe_envs import TargetEnv
 

@@ -13,8 +13,9 @@ from jax_es import train
 from jax_es.config import ConfigError, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory, find_run, find_runs
 from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.training import seeds
 from jax_es.training.build import EnvConfig, TrainConfig
-from jax_es.training.loop import TrainingResult, seeds, train_run
+from jax_es.training.loop import TrainingResult, train_run
 from models import MLPConfig
 
 TINY = TrainConfig(
