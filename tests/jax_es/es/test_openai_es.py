@@ -18,7 +18,7 @@ from tests.models.perturbed import materialised
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "openai_es.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "openai_es.json"
 KEY = jax.random.key(11)
 MEAN = {
     "bias": jnp.array([0.3, -0.2]),
