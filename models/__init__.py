@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from models.make import AnyPolicy, make_policy
     from models.mlp import MLP, MLPPolicy
     from models.policy import ActionSpec, BoxActions, DiscreteActions
-    from models.target_return import asking_for
+    from models.target_return import with_target_return
 
 _HOME = {
     "ActionSpec": "policy",
@@ -52,7 +52,7 @@ _HOME = {
     "LSTMPolicy": "lstm",
     "MLP": "mlp",
     "MLPPolicy": "mlp",
-    "asking_for": "target_return",
+    "with_target_return": "target_return",
     "make_policy": "make",
 }
 
@@ -81,8 +81,8 @@ __all__ = [
     "MLPConfig",
     "MLPPolicy",
     "PolicyConfig",
-    "asking_for",
     "make_policy",
+    "with_target_return",
 ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from models.decision_transformer import DecisionTransformerConfig
 
 
-def asking_for(
+def with_target_return(
     config: DecisionTransformerConfig, params: Mapping[str, Any], target_return: float
 ) -> dict[str, Any]:
     """Returns weights that act as if another return than ``config``'s were asked for.

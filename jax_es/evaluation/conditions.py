@@ -2,7 +2,7 @@
 
 All conditions of a run meet the same environment seeds and run in the same compiled
 programs of the batched rollout engine: another target return is another bias
-(``experiment.asking_for``), rounding is other values, and noisy weights are the members
+(``with_target_return``), rounding is other values, and noisy weights are the members
 of a population.
 """
 
@@ -26,7 +26,7 @@ from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
 from jax_es.runs.method import FREE_SETTINGS
 from jax_es.streams import stream
 from jax_es.train_config import differences, differing
-from jax_es.training.build import asking_for
+from jax_es.training.build import with_target_return
 from jax_es.training.generation import Parts, build, evaluation_tasks
 from jax_es.training.load_policy import TrainedMean, check_fits, load_mean
 from jax_es.types import PyTree
@@ -174,7 +174,7 @@ def _check_possible(
     for target_return in {condition.target_return for condition in conditions}:
         try:
             if target_return is not None:
-                asking_for(trained.config, trained.mean, target_return)
+                with_target_return(trained.config, trained.mean, target_return)
         except ConfigError as error:
             raise ConfigError(f"--target-returns, {path}: {error}") from error
 
@@ -276,5 +276,5 @@ def weights_under(condition: Condition, trained: TrainedMean) -> PyTree:
     if condition.weights is not None:
         mean = round_weights(mean, condition.weights)
     if condition.target_return is not None:
-        mean = asking_for(trained.config, mean, condition.target_return)
+        mean = with_target_return(trained.config, mean, condition.target_return)
     return mean

@@ -27,7 +27,7 @@ from jax_es.rollout.engine import Rollout, RolloutProgress
 from jax_es.rollout.tasks import IDLE, Tasks
 from jax_es.runs.directory import git_commit, versions
 from jax_es.streams import stream
-from jax_es.training.build import TrainConfig, asking_for, env_spec, make_noise
+from jax_es.training.build import TrainConfig, env_spec, make_noise, with_target_return
 from jax_es.training.generation import build
 from jax_es.training.load_policy import TrainedMean, check_fits
 
@@ -120,7 +120,7 @@ class Collector:
         self._mean = trained.mean
         if recipe.target_return is not None:
             try:
-                self._mean = asking_for(
+                self._mean = with_target_return(
                     trained.config, trained.mean, recipe.target_return
                 )
             except ConfigError as error:

@@ -29,7 +29,7 @@ from jax_es.runs.metrics import (
     num_whole_records,
     records_so_far,
 )
-from jax_es.training.build import TrainConfig, asking_for
+from jax_es.training.build import TrainConfig, with_target_return
 from jax_es.training.generation import Parts, build, evaluation_tasks, score
 from jax_es.types import PyTree, needs_reference
 
@@ -116,7 +116,7 @@ class GradientRun:
         """
         config = self.parts.config
         if target_return is not None:
-            mean = asking_for(config, mean, target_return)
+            mean = with_target_return(config, mean, target_return)
         tasks = evaluation_tasks(
             config.seed,
             self.num_evaluations,

@@ -243,7 +243,9 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
     )
 
 
-def asking_for(config: TrainConfig, mean: PyTree, target_return: float) -> PyTree:
+def with_target_return(
+    config: TrainConfig, mean: PyTree, target_return: float
+) -> PyTree:
     """Returns weights that act, under ``config``, as if asked for another return.
 
     Args:
@@ -259,7 +261,7 @@ def asking_for(config: TrainConfig, mean: PyTree, target_return: float) -> PyTre
             f"policy {policy_kind(config.policy)} has no target return; choose a "
             "decision-transformer."
         )
-    return models.asking_for(config.policy, mean, target_return)
+    return models.with_target_return(config.policy, mean, target_return)
 
 
 def check_cores(config: RolloutConfig) -> None:

@@ -12,7 +12,7 @@ from models import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
     DiscreteActions,
-    asking_for,
+    with_target_return,
 )
 from models.context import Window
 from models.decision_transformer import DecisionTransformerCarry
@@ -300,14 +300,14 @@ def test_weights_that_ask_for_another_return_act_like_its_config(
     )
     episode = observations_and_rewards()
     expected = act(other, params, *episode)[1]
-    got = act(policy, asking_for(config, params, target), *episode)[1]
+    got = act(policy, with_target_return(config, params, target), *episode)[1]
     # What is asked for, in units of the return-to-go, times float32's precision.
     atol = 2e-5 * max(1.0, abs(target) * config.reward_scale / 10)
     np.testing.assert_allclose(got, expected, atol=atol)
     assert np.abs(act(policy, params, *episode)[1] - expected).max() > 30 * atol
 
 
-def test_asking_for_the_same_return_changes_no_bit(random_params):
+def test_with_target_return_of_the_same_return_changes_no_bit(random_params):
     params = random_params(BOX)
-    same = asking_for(CONFIG, params, CONFIG.target_return)
+    same = with_target_return(CONFIG, params, CONFIG.target_return)
     jax.tree.map(np.testing.assert_array_equal, same, params)

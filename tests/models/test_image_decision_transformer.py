@@ -15,8 +15,8 @@ from models import (
     ImageDecisionTransformerConfig,
     ImageDecisionTransformerPolicy,
     MLPConfig,
-    asking_for,
     make_policy,
+    with_target_return,
 )
 from tests.models.perturbed import inputs_of, perturbed, random_member, run
 
@@ -202,7 +202,7 @@ def test_weights_ask_for_another_return(policy, random_params):
     config = dataclasses.replace(policy.config, target_return=500.0)
     other = dataclasses.replace(policy, config=config)
     carry, inputs = policy.initial_carry(), episode()
-    asked = {"params": asking_for(policy.config, params, 500.0)}
+    asked = {"params": with_target_return(policy.config, params, 500.0)}
     got = run(policy, asked, carry, inputs)[1][0]
     expected = run(other, {"params": params}, other.initial_carry(), inputs)[1][0]
     np.testing.assert_allclose(got, expected, atol=2e-5)

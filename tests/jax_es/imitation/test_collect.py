@@ -23,7 +23,7 @@ from jax_es.imitation.collecting import Collector, Recipe, _Log, digest, first_s
 from jax_es.imitation.dataset_writer import DatasetWriter, lock
 from jax_es.imitation.datasets import dataset_info, read_episodes, read_metadata
 from jax_es.imitation.recording import Recording
-from jax_es.training.build import TrainConfig, asking_for
+from jax_es.training.build import TrainConfig, with_target_return
 from jax_es.training.load_policy import LoadedPolicy, load_mean, load_policy
 from jax_es.training.loop import train_run
 from models import DecisionTransformerConfig, MLPConfig
@@ -173,7 +173,9 @@ def test_action_noise_is_added_to_the_policys_action(runs):
 
 def test_a_transformer_is_asked_for_the_return(runs):
     trained = load_mean(runs / "transformer")
-    asked = trained._replace(mean=asking_for(trained.config, trained.mean, -5000.0))
+    asked = trained._replace(
+        mean=with_target_return(trained.config, trained.mean, -5000.0)
+    )
     parts = jax_es.training.generation.build(trained.config)
     actions = {}
     for name, options in {"own": (), "asked": ("--target-return", "-5000")}.items():
