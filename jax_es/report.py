@@ -20,7 +20,7 @@ from jax_es.analysis.curves import (
     Run,
     read_runs,
     sorted_into_panels,
-    table_rows,
+    summary,
 )
 from jax_es.analysis.page import (
     MEDIA_TYPES,
@@ -166,20 +166,22 @@ def report(
     runs = read_runs(paths)
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
-    rows = iter(table_rows(panels))
     tasks = []
     for task, lines in panels.items():
         groups = [
             Group(task, kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
             for kind in sorted(lines)
         ]
-        numbers = [next(rows) for _ in groups]
+        numbers = [
+            [g.variant, str(len(g.runs)), *summary([r.records for r in g.runs])]
+            for g in groups
+        ]
         variants = [*map(_variant, groups, numbers)]
         tasks.append(
             {
                 "name": task,
                 "heads": TABLE_HEADS[1:],
-                "rows": [row[1:] for row in numbers],
+                "rows": numbers,
                 "pictures": _pictures(task, lines, evolved.get(task, {})),
                 "differences": _differences(groups),
                 "variants": variants,
@@ -259,7 +261,7 @@ def _differences(groups: list[Group]) -> list[list[str]]:
 def _variant(group: Group, row: list[str]) -> dict[str, Any]:
     """Returns what the page says of a task's variant; ``row`` is from the table."""
     record, reads = group.record, group.runs[0].method.reads
-    number, _, spread = row[TABLE_HEADS.index("last")].partition(" ")
+    number, _, spread = row[TABLE_HEADS.index("last") - 1].partition(" ")
     surroundings = {
         "begun": record.get("created"),
         "commit": record.get("git_commit"),

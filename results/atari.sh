@@ -14,4 +14,4 @@ for seed in 0 1 2; do
 done
 "$python" -m jax_es.evaluate runs/atari/freeway-cnn --checkpoint last --episodes 20 \
   --random-actions --json > results/atari/freeway-cnn.json
-"$python" -m jax_es.results
+"$python" results/tables.py

@@ -40,7 +40,7 @@ for run in "$runs"/{td3,td3-dt,sac,clone/seed-*,es-*/seed-*}; do
   mkdir -p "$kept"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
 done
-"$python" -m jax_es.results
+"$python" results/tables.py
 "$python" -m jax_es.plot \
   results/pretraining/{sac,td3,td3-dt,es-from-scratch,es-from-clone,es-from-clone-256-pairs} \
   --x env-steps --output results/pretraining.png

@@ -6,7 +6,7 @@
 # First argument: which of the available cores (0 without); the others: tasks (all
 # without). Finished runs are skipped, stopped ones go on, and those that another worker
 # trains are left to it. What the tables need is copied beside this file. Tables, picture:
-#   python -m jax_es.results
+#   python results/tables.py
 #   python -m jax_es.plot results/robots/*/ --output results/robots.png
 set -euo pipefail
 core=${1:-0}

@@ -6,7 +6,7 @@
 # Argument: which of the available cores (0, the first one, without). Finished runs are
 # skipped, stopped ones go on, and those that another worker trains are left to it. What
 # the tables need of a finished run is copied beside this file. Tables and pictures:
-#   python -m jax_es.results
+#   python results/tables.py
 #   python -m jax_es.plot results/tasks/* --x env-steps --output results/tasks.png
 #   python -m jax_es.plot results/tasks/* --x env-steps --figure aggregate \
 #     --output results/tasks_aggregate.png

@@ -102,7 +102,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
         if not any(run.records for run in read):
             raise ConfigError(f"{path} has no finished generation to plot.")
         runs |= {os.path.realpath(run.path): run for run in read if run.records}
-    return _told_apart(list(runs.values()))
+    return _disambiguate(list(runs.values()))
 
 
 def _read(path: str | os.PathLike[str]) -> Run:
@@ -113,7 +113,7 @@ def _read(path: str | os.PathLike[str]) -> Run:
     return Run(str(path), config, method, records, _task(config.env), name)
 
 
-def _told_apart(runs: list[Run]) -> list[Run]:
+def _disambiguate(runs: list[Run]) -> list[Run]:
     """Names in each variant what else its runs differ in, and refuses repeated runs."""
     named = []
     for run in runs:
@@ -248,39 +248,36 @@ def _field(records: list[GenerationRecord], name: str) -> np.ndarray:
     return np.array([getattr(record, name) for record in records], float)
 
 
-def table(panels: Panels) -> str:
-    """Returns a Markdown table: how each line began, ended, and what it took.
-
-    Returns are medians over the runs (lowest to highest in brackets) of the mean
-    evaluation return, at the first and the last generation and at the best one.
-    """
-    head, *rows = (
-        f"| {' | '.join(row)} |" for row in [TABLE_HEADS, *table_rows(panels)]
-    )
-    return "\n".join([head, "|---" * len(TABLE_HEADS) + "|", *rows])
-
-
 TABLE_HEADS = [
     *("environment", "policy", "seeds", "first", "last", "best", "env steps"),
     "minutes",
 ]
 
 
-def table_rows(panels: Panels) -> list[list[str]]:
-    """Returns :func:`table`'s cells."""
-    return [
-        [
-            task,
-            kind,
-            str(len(runs)),
-            spread([run[0].evaluation_return_mean for run in runs]),
-            spread([run[-1].evaluation_return_mean for run in runs]),
-            spread([run[-1].best_evaluation_return for run in runs]),
-            f"{np.median([run[-1].total_env_steps for run in runs]) / 1e6:.2f} M",
-            f"{np.median([run[-1].seconds_elapsed for run in runs]) / 60:.1f}",
-        ]
+def table(panels: Panels) -> str:
+    """Returns a Markdown table: how each line began, ended, and what it took.
+
+    Returns are medians over the runs (lowest to highest in brackets) of the mean
+    evaluation return, at the first and the last generation and at the best one.
+    """
+    rows = [
+        [task, kind, str(len(runs)), *summary(runs)]
         for task, lines in panels.items()
         for kind, runs in sorted(lines.items())
+    ]
+    head, *body = (f"| {' | '.join(row)} |" for row in [TABLE_HEADS, *rows])
+    return "\n".join([head, "|---" * len(TABLE_HEADS) + "|", *body])
+
+
+def summary(runs: list[list[GenerationRecord]]) -> list[str]:
+    """Returns the cells of :func:`table` that say how runs of one variant went."""
+    last = [run[-1] for run in runs]
+    return [
+        spread([run[0].evaluation_return_mean for run in runs]),
+        spread([record.evaluation_return_mean for record in last]),
+        spread([record.best_evaluation_return for record in last]),
+        f"{np.median([record.total_env_steps for record in last]) / 1e6:.2f} M",
+        f"{np.median([record.seconds_elapsed for record in last]) / 60:.1f}",
     ]
 
 
@@ -292,7 +289,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{middle} ({min(values):.0f} to {max(values):.0f})"
 
 
-def reading(panels: Panels) -> str:
+def describe_separation(panels: Panels) -> str:
     """Says how far the seeds tell the variants of each task apart, a sentence a task.
 
     Two variants are told apart if their runs' last evaluations do not overlap. Of n and

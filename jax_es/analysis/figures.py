@@ -257,7 +257,7 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     }
     panels = {name: [BASE, *changed] for name, changed in swept.items() if changed}
     figure, axes = _grid(len(panels))
-    looks = _looks({n: n for n in _told_apart([e.path for e in evaluations])})
+    looks = _looks({n: n for n in _disambiguated([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
         for row, (evaluation, look) in enumerate(
             zip(evaluations, looks.values(), strict=True)
@@ -316,7 +316,7 @@ def search(
     return figure
 
 
-def _told_apart(paths: Sequence[Path]) -> list[str]:
+def _disambiguated(paths: Sequence[Path]) -> list[str]:
     """Returns folders' names, with those of the folders above where they are alike."""
     names = [path.name for path in paths]
     if len(set(names)) == len(names):

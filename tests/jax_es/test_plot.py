@@ -14,7 +14,6 @@ from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.rollout.engine import RolloutResult
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import GenerationRecord, MetricsWriter, evaluation_record
-from jax_es.thresholds import steps_to_reach
 from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
 
@@ -189,9 +188,8 @@ def timed(tmp_path):
 def test_the_closing_evaluation_ends_the_learning_curve(timed):
     (axis,) = figures.learning(timed, ("generations",)).axes
     assert axis.get_lines()[0].get_ydata().tolist() == [1, 1, 1, 5]
-    ((*_, last, best, _, _),) = curves.table_rows(timed)
+    _, last, best, *_ = curves.summary(timed["Humanoid-v5"]["mlp"])
     assert (last, best) == ("5 (5 to 5)", "5 (5 to 5)")
-    assert steps_to_reach(timed["Humanoid-v5"]["mlp"][0], 2.0) == 12
 
 
 def test_time_goes_where_it_went(timed):
@@ -311,19 +309,21 @@ def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
             }
         }
 
-    overlapping = curves.reading(panels(a=(1.0, 2.0, 3.0), b=(3.0, 4.0, 9.0)))
+    overlapping = curves.describe_separation(
+        panels(a=(1.0, 2.0, 3.0), b=(3.0, 4.0, 9.0))
+    )
     assert overlapping == (
         "T, last evaluation, median and range: b: 4 (3 to 9); a: 2 (1 to 3). "
         "All overlap: no difference is shown."
     )
     # Of the 20 ways to choose 3 of 6 runs, 2 put all of one kind above the other.
-    apart = curves.reading(panels(a=(1.0, 2.0, 3.0), b=(4.0, 5.0, 9.0)))
+    apart = curves.describe_separation(panels(a=(1.0, 2.0, 3.0), b=(4.0, 5.0, 9.0)))
     assert apart.endswith(
         "b and a do not overlap (equal ones would not in 10% of such experiments)."
     )
-    single = curves.reading(panels(a=(1.0,), b=(3.0, 4.0)))
+    single = curves.describe_separation(panels(a=(1.0,), b=(3.0, 4.0)))
     assert single.endswith("One seed tells nothing apart.")
-    assert curves.reading(panels(a=(1.0, 2.0))) == ""
+    assert curves.describe_separation(panels(a=(1.0, 2.0))) == ""
 
 
 def test_lines_are_told_apart_without_colour(tmp_path):
@@ -366,6 +366,6 @@ def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch)
 
 def test_style_and_template_are_part_of_the_package():
     files = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packaged = files["tool"]["setuptools"]["package-data"]["jax_es"]
+    packaged = files["tool"]["setuptools"]["package-data"]["jax_es.analysis"]
     for file in (figures.STYLE_FILE, page.TEMPLATE):
         assert file.is_file() and file.name in packaged

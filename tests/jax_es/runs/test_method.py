@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es import evaluate, plot, pretrain, report, result_tables, teacher
+from jax_es import evaluate, plot, pretrain, report, teacher
 from jax_es.analysis import curves, figures
 from jax_es.analysis.curves import read_runs
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
@@ -302,19 +302,6 @@ def test_a_report_compares_methods(everything):
     assert "python -m jax_es.pretrain hopper" in text and "--init runs/x" in text
     assert "population of decision-transformer, after cloning on Hopper-v5" in page
     assert "population of SAC" not in page
-
-
-def test_a_results_table_names_methods_and_networks(tmp_path):
-    folder = tmp_path / "results"
-    by_gradients(folder / "sac", MLPConfig(), SAC)
-    evolved(folder / "es", DecisionTransformerConfig(), before=CLONING)
-    rows = result_tables.learning(folder).splitlines()[2:4]
-    policies = [row.split(" | ")[1] for row in rows]
-    assert policies == ["SAC, MLP 2×256", "Decision Transformer, after cloning"]
-    assert "python -m jax_es.teacher hopper --policy mlp" in rows[0]
-    # Its teacher's activation is ReLU, and this configuration's is not.
-    assert "--algo sac --policy.activation tanh --net 8 8 --seed S`" in rows[0]
-    assert "python -m jax_es.train hopper" in rows[1] and "--init runs/x" in rows[1]
 
 
 @pytest.fixture(scope="module")

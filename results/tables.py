@@ -1,0 +1,379 @@
+"""Writes the README's tables from the files beside this one.
+
+``python results/tables.py`` writes what stands between ``<!-- results: NAME -->`` and
+``<!-- end: NAME -->``; with ``--check`` it fails instead if something would change.
+"""
+
+import difflib
+import itertools
+import json
+import re
+import statistics
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_es.analysis.curves import Run, read_runs, spread, summary
+from jax_es.config import CloningConfig
+from jax_es.imitation.teacher_settings import TeacherSettings
+from jax_es.presets import DEFAULT_PRESET
+from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
+from jax_es.runs.reproduce import command
+from jax_es.train_config import policy_kind
+
+RESULTS = Path(__file__).parent
+README = RESULTS.parent / "README.md"
+
+OMITTED_FIELDS = ("seed", "checkpoint_every", "rollout.num_threads", *ROUNDING_ALONE)
+"""What a row's command does not name: the seed is S, the rest is up to the machine."""
+
+DEFAULTS = {
+    "sac": TeacherSettings(),
+    "td3": TeacherSettings(),
+    "cloning": CloningConfig(),
+}
+"""Settings of other methods; a row's command leaves out what is as here."""
+
+NETWORKS = {
+    "image-decision-transformer": "image Decision Transformer",
+    "decision-transformer": "Decision Transformer",
+    "cnn": "CNN",
+    "lstm": "LSTM",
+    "mlp": "MLP",
+}
+GAMES = ("hero-dt", "hero-dt-fast", "atari-cnn")
+
+
+class Row(NamedTuple):
+    """The runs of one task and policy, one a seed."""
+
+    task: str
+    policy: str
+    runs: list[Run]
+
+    @property
+    def start(self) -> list[str]:
+        return [self.task, self.policy, seeds(self.runs)]
+
+    @property
+    def command(self) -> str:
+        """The last cell: what trains seed S."""
+        run = self.runs[0]
+        default = DEFAULTS.get(run.method.name)
+        as_default = [
+            name
+            for name, value in run.method.settings.items()
+            if value == json.loads(json.dumps(getattr(default, name, None)))
+        ]
+        omitted = [*OMITTED_FIELDS, *as_default]
+        words = command(
+            run.config, record(run)["preset"], leave_out=omitted, method=run.method
+        )
+        return f"`{words} --seed S`"
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Reads the runs and experiments in a folder, by task and policy."""
+    paths = sorted(path for path in folder.iterdir() if path.is_dir())
+    runs = sorted(read_runs(paths), key=lambda r: (r.task, r.variant, r.config.seed))
+    groups = itertools.groupby(runs, lambda run: (run.task, run.variant))
+    rows = [list(group) for _, group in groups]
+    return [Row(runs[0].task, policy_name(runs[0]), runs) for runs in rows]
+
+
+def policy_name(run: Run) -> str:
+    """Names a policy with its sizes, and of its variant what is not the default."""
+    kind = policy_kind(run.config.policy)
+    name = NETWORKS.get(kind, kind)
+    sizes = getattr(run.config.policy, "hidden_sizes", None)
+    if sizes == ():
+        name = "linear"
+    elif sizes:
+        alike = len({*sizes}) == 1
+        shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
+        name = f"{name} {shape}"
+    return run.variant.replace(kind, name, 1)
+
+
+def learning(folder: Path) -> str:
+    """How the runs in a folder learned, and what random actions reach if known."""
+    rows, baseline = read_rows(folder), random_returns(folder)
+    heads = ["task", "policy", "seeds", "first generation", "last", "best"]
+    heads += ["random actions"] * bool(baseline)
+    lines = []
+    for row in rows:
+        first, last, best, *costs = summary([run.records for run in row.runs])
+        returns = [first, last, best] + [baseline.get(row.task, "")] * bool(baseline)
+        lines.append([*row.start, *returns, *costs, row.command])
+    runs = [run for row in rows for run in row.runs]
+    return table([*heads, "env steps", "minutes", "command"], lines) + paragraph(
+        "Mean evaluation return of θ over "
+        f"{either(run.config.evaluation.num_episodes for run in runs)} episodes, the "
+        "first of a run, its last and its best: median over the seeds, lowest to "
+        "highest in brackets; environment steps and wall-clock minutes are medians. "
+        f"A run had {machines(runs)}."
+    )
+
+
+def random_returns(folder: Path) -> dict[str, str]:
+    """What random actions reach on each task, by ``evaluate --json``."""
+    found: dict[str, str] = {}
+    for file in folder.glob("*.json"):
+        report = read(file)
+        reports = [run for e in report.get("experiments", []) for run in e["runs"]]
+        for run in reports or [report]:
+            for condition in run.get("conditions", ()):
+                if condition["random_actions"]:
+                    found[run["env_id"]] = f"{condition['return_mean']:.0f}"
+    return found
+
+
+def robots() -> str:
+    """What the best θ of each run reaches, by ``evaluate --json`` beside the run."""
+    rows = read_rows(RESULTS / "robots")
+    runs = [run for row in rows for run in row.runs]
+    reports = {run.path: read(Path(run.path) / "evaluation.json") for run in runs}
+    lines = []
+    for row in rows:
+        returns = [reports[run.path]["return_mean"] for run in row.runs]
+        last = [run.records[-1] for run in row.runs]
+        steps = statistics.median(record.total_env_steps for record in last)
+        minutes = statistics.median(record.seconds_elapsed for record in last) / 60
+        costs = [count(steps), f"{minutes:.0f}"]
+        lines.append([*row.start, spread(returns), *costs, row.command])
+    heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "command"]
+    return table(heads, lines) + paragraph(
+        "Return: the best θ of a run, by its own evaluations, in "
+        f"{either(report['episodes'] for report in reports.values())} other "
+        "episodes, of the task's own reward; median over the seeds, lowest to highest "
+        "in brackets. Environment steps, evaluations included, and wall-clock minutes "
+        f"are those of the whole run, medians. A run had {machines(runs)}."
+    )
+
+
+def quickstart() -> str:
+    """What the quickstart's runs came to, in a sentence or two."""
+    rows = read_rows(RESULTS / "learning_curves")
+    row = next(r for r in rows if record(r.runs[0])["preset"] == DEFAULT_PRESET)
+    records = [run.records for run in row.runs]
+    first, last, best = map(minus, summary(records)[:3])
+    seconds = [run[-1].seconds_elapsed for run in records]
+    return paragraph(
+        f"Over seeds {seeds(row.runs)} ({row.command}) the evaluation "
+        f"return rose from {first} to {last}, median and range; the best evaluation of "
+        f"a run was {best}. Training took {min(seconds):.0f} to {max(seconds):.0f} s; "
+        f"a run had {machines(row.runs)}, and other jobs beside it."
+    )
+
+
+def thresholds() -> str:
+    """The environment steps to published returns, beside the published ones."""
+    rows = read_rows(RESULTS / "tasks")
+    runs = {(row.task, row.policy): row.runs for row in rows}
+    policies = list(dict.fromkeys(row.policy for row in rows))
+    published = read(RESULTS / "published.json")["thresholds"]
+    lines = []
+    for task in dict.fromkeys(row.task for row in rows):
+        for index, level in enumerate(published.get(task, [])):
+            value = level["return"]
+            reached = [
+                over_seeds([steps_to_reach(r.records, value) for r in of_policy])
+                if (of_policy := runs.get((task, policy)))
+                else "not run"
+                for policy in policies
+            ]
+            others = [count(level["es"]), count(level["trpo"])]
+            name = "" if index else task
+            lines.append([name, f"{value:g} ({level['percent']} %)", *reached, *others])
+    heads = ["task", "return", *policies, "ES, Salimans et al.", "TRPO, there"]
+    return table(heads, lines).rstrip()
+
+
+def steps_to_reach(records: Sequence[Any], value: float) -> int | None:
+    """The steps until the first evaluation of at least ``value``; None if never."""
+    reached = (r.total_env_steps for r in records if r.evaluation_return_mean >= value)
+    return next(reached, None)
+
+
+def over_seeds(steps: Sequence[int | None]) -> str:
+    """Says how many of several seeds reached a return, and when.
+
+    A median over only those that did would flatter the rest: they are listed instead.
+    """
+    found = sorted(step for step in steps if step is not None)
+    share = f"{len(found)}/{len(steps)}"
+    if not found:
+        return f"{share}: not reached"
+    if len(found) < len(steps) or len(found) == 1:
+        return f"{share}: {', '.join(map(count, found))}"
+    lowest, highest = count(found[0]), count(found[-1])
+    return f"{share}: {count(statistics.median(found))} ({lowest} to {highest})"
+
+
+def speed() -> str:
+    """How fast whole generations run, by ``benchmark --json``."""
+    report = read(RESULTS / "benchmark.json")
+    rows = {row["name"]: row for row in report["rows"]}
+    whole = {r["name"]: r for r in read(RESULTS / "benchmark_whole.json")["rows"]}
+    lines = [["MuJoCo alone", "", rate(rows["physics"])]]
+    lines[0] += [rate(rows["physics/untrained"]), "", ""]
+    for name in rows:
+        if name.startswith("generation/") and name.endswith("/untrained"):
+            base = name.removesuffix("/untrained")
+            network, _, change = base.removeprefix("generation/").partition("+")
+            change = {"": "", "cache": ", cached attention"}[change]
+            lines.append(
+                [
+                    f"`{network}`{change}",
+                    str(rows[base]["num_slots"]),
+                    rate_and_ratio(rows[base]),
+                    rate_and_ratio(rows[name]),
+                    rate(rows.get(f"{base}/own-actions")),
+                    rate_and_ratio(whole.get(f"{base}/whole")),
+                ]
+            )
+    pairs = either(row["num_pairs"] for row in whole.values() if "num_pairs" in row)
+    busy = either(
+        f"{row['slot_utilization']:.0%}".replace("%", " %")
+        for name, row in whole.items()
+        if name.endswith("/whole")
+    )
+    heads = ["", "slots", "`trained`", "`untrained`", "`own-actions`", "`whole`"]
+    return table(heads, lines) + paragraph(
+        f"{machine(report, 'mujoco')}, one run of {report['seconds']:.0f} s; `whole`: "
+        f"a generation of {pairs} pairs, in which {busy} of the slots were at work "
+        "over all."
+    )
+
+
+def games() -> str:
+    """How fast games are played and learned, by ``benchmark --json``."""
+    report = read(RESULTS / "benchmark.json")
+    rows = {row["name"]: row for row in report["rows"]}
+    lines = [["ale-py alone", "", "", rate(rows["physics/atari"]), "", ""]]
+    for name in GAMES:
+        generation = rows[f"generation/{name}"]
+        shares = generation["shares"]
+        lines.append(
+            [
+                f"`{name}`",
+                str(generation["num_slots"]),
+                rate(rows[f"policy/{name}"]),
+                rate_and_ratio(generation),
+                f"{shares['policy']:.0%} / {shares['environment']:.0%}",
+                f"{generation['peak_rss_mib']:,.0f}",
+            ]
+        )
+    heads = ["", "slots", "policy alone", "generation"]
+    return table([*heads, "time in policy / environment", "MiB"], lines) + paragraph(
+        f"{machine(report, 'ale-py')}; Hero, agent steps/s (four frames each), in "
+        "brackets the ratio to ale-py's own vector environment in the same minutes."
+    )
+
+
+def rate(row: dict[str, Any] | None) -> str:
+    """A benchmark's row as steps/s; empty if there is none."""
+    return f"{row['steps_per_second']:,.0f}" if row else ""
+
+
+def rate_and_ratio(row: dict[str, Any] | None) -> str:
+    return f"{rate(row)} ({row['ratio_to_physics']:.2f})" if row else ""
+
+
+def count(steps: float) -> str:
+    """A number of steps in thousands or millions: ``62 k``, ``37.90 M``."""
+    return f"{steps / 1e3:.0f} k" if steps < 999_500 else f"{steps / 1e6:.2f} M"
+
+
+def seeds(runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.config.seed) for run in runs)
+
+
+def machines(runs: Iterable[Run]) -> str:
+    """The processors and the simulator's versions that runs had."""
+    simulators = (
+        (run, "ale-py" if run.config.env.id.startswith("ALE/") else "mujoco")
+        for run in runs
+    )
+    return " or ".join(dict.fromkeys(machine(record(r), s) for r, s in simulators))
+
+
+def machine(report: dict[str, Any], simulator: str) -> str:
+    """The processor and the simulator's version that a run or a benchmark recorded."""
+    here, version = report["machine"], report["versions"][simulator]
+    processor = here["processor"].replace("(R)", "").replace(" Processor", "")
+    cores = f"{here['cores']} core{'s' * (here['cores'] > 1)}"
+    name = {"mujoco": "MuJoCo"}.get(simulator, simulator)
+    return f"{cores} of an {processor}, {name} {version}"
+
+
+def record(run: Run) -> dict[str, Any]:
+    return RunDirectory(Path(run.path)).record()
+
+
+def read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def either(values: Iterable[Any]) -> str:
+    return " or ".join(map(str, sorted({*values})))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(map(minus, line))} |\n" for line in lines) + "\n"
+
+
+def minus(cell: str) -> str:
+    """A cell with minus signs for the hyphens before numbers."""
+    is_number = cell.lstrip("-")[:1].isdigit()
+    return cell.replace("-", "−") if is_number else cell
+
+
+def paragraph(text: str) -> str:
+    return textwrap.fill(text, 95, break_on_hyphens=False)
+
+
+TABLES = {
+    "quickstart": quickstart,
+    "robots": robots,
+    "tasks": lambda: learning(RESULTS / "tasks"),
+    "thresholds": thresholds,
+    "atari": lambda: learning(RESULTS / "atari"),
+    "learning-curves": lambda: learning(RESULTS / "learning_curves"),
+    "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
+    "pretraining": lambda: learning(RESULTS / "pretraining"),
+    "speed": speed,
+    "games": games,
+}
+
+
+def rebuilt(text: str) -> str:
+    """Returns the README with every table as the files say."""
+    for name, make in TABLES.items():
+        before, after = f"<!-- results: {name} -->\n", f"\n<!-- end: {name} -->"
+        parts = re.split(f"(?<={before})|(?={after})", text)
+        if len(parts) != 3:
+            raise SystemExit(
+                f"the README needs {before.strip()} … {after.strip()} once"
+            )
+        text = parts[0] + make() + parts[2]
+    return text
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Writes the README, or with ``--check`` fails if that would change it."""
+    before = README.read_text()
+    after = rebuilt(before)
+    if "--check" not in arguments:
+        README.write_text(after)
+    elif after != before:
+        lines = before.splitlines(), after.splitlines()
+        sys.stdout.write("\n".join(difflib.unified_diff(*lines, lineterm="", n=0)))
+        raise SystemExit("\nREADME.md differs from results/; run results/tables.py.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,76 @@
+"""The README's tables: from files to numbers, and that a wrong number is found."""
+
+import importlib.util
+import math
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from jax_es import train
+from jax_es.train_config import differences
+
+ROOT = Path(__file__).parents[1]
+RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari")
+
+spec = importlib.util.spec_from_file_location("tables", ROOT / "results" / "tables.py")
+assert spec is not None and spec.loader is not None
+tables = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tables)
+
+
+def test_the_readme_is_what_the_committed_files_say():
+    tables.main(["--check"])
+
+
+def test_a_changed_number_is_found_and_repaired(tmp_path, monkeypatch, capsys):
+    good = tables.README.read_text()
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(tables, "README", readme)
+    readme.write_text(good.replace("−1.35 (25 %)", "−9.99 (25 %)"))
+    with pytest.raises(SystemExit, match="differs"):
+        tables.main(["--check"])
+    assert "−9.99" in capsys.readouterr().out
+    tables.main([])
+    assert readme.read_text() == good
+
+
+def test_a_missing_marker_is_said():
+    with pytest.raises(SystemExit, match="<!-- results: quickstart -->"):
+        tables.rebuilt("")
+
+
+@pytest.mark.parametrize("folder", RUNS)
+def test_each_rows_command_configures_its_runs(folder):
+    for row in tables.read_rows(ROOT / "results" / folder):
+        for run in row.runs:
+            told = row.command.strip("`").replace(
+                "--seed S", f"--seed {run.config.seed}"
+            )
+            *program, module = shlex.split(told)[:3]
+            assert (program, module) == (["python", "-m"], "jax_es.train")
+            config = train.parse(shlex.split(told)[3:]).config
+            changed = differences(config, run.config).keys()
+            assert changed <= {*tables.OMITTED_FIELDS} - {"seed"}
+
+
+def test_steps_to_a_return_are_those_of_the_first_generation_at_it():
+    run = [
+        SimpleNamespace(total_env_steps=steps, evaluation_return_mean=value)
+        for steps, value in [(1, 0.0), (2, 10.0), (3, math.nan), (4, 30.0), (5, 5.0)]
+    ]
+    reached = [tables.steps_to_reach(run, value) for value in (10.0, 10.1, -1.0, 30.1)]
+    assert reached == [2, 4, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([150_000, 90_000, 1_200_000], "3/3: 150 k (90 k to 1.20 M)"),
+        ([None, 90_000], "1/2: 90 k"),
+        ([None, None], "0/2: not reached"),
+    ],
+)
+def test_seeds_that_do_not_arrive_are_counted(steps, said):
+    assert tables.over_seeds(steps) == said
