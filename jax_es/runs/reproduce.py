@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
-from jax_es.runs.method import CLONING, OPENAI_ES, TEACHER, Method
 from jax_es.presets import (
     PRESETS,
     PRETRAINED_PRESETS,
@@ -13,6 +12,7 @@ from jax_es.presets import (
     for_teaching,
     preset,
 )
+from jax_es.runs.method import CLONING, OPENAI_ES, TEACHER, Method
 from jax_es.train_config import TrainConfig, differences, policy_kind
 
 
