@@ -27,7 +27,7 @@ ALLOWED = {
 HOMES = {
     "models": {"training/build", "presets", "clipup_presets", "train_config"},
     "envs": {
-        *("training/build", "presets", "rollout/devices", "benchmarks/cases"),
+        *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
         *("runs/directory", "cli/options"),  # how failures are told apart, and cores
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
@@ -40,7 +40,7 @@ HOMES = {
     "docstring_parser": {"cli/options"},
     "rich": {"cli/progress"},
     "tensorboardX": {"runs/metrics"},
-    "matplotlib": {"analysis/figures", "benchmark"},
+    "matplotlib": {"analysis/figures"},
     "jinja2": {"analysis/page"},
     "optuna": {"tuning/search_space"},
     "sqlalchemy": {"tuning/study"},

@@ -5,38 +5,29 @@ import pytest
 
 from envs import physics
 from envs.mujoco_env import MujocoVectorEnv
-from envs.physics import (
-    EPISODE_LENGTHS,
-    RegimeEnv,
-    physics_speed,
-    vector_env_speed,
-)
-
-
-def simulations(regime, num_envs):
-    return physics._Simulations(regime, num_envs, 1, seed=0)
+from envs.physics import EPISODE_LENGTHS, Humanoids, random_actions
 
 
 def test_trained_episodes_end_by_their_length_alone():
-    batch = simulations("trained", 4)
-    batch._left[:] = 1000, 60, 1000, 1000
+    batch = Humanoids("trained", 4, 1)
+    batch.left[:] = 1000, 60, 1000, 1000
     for _ in range(59):
         batch.step()
-    assert (batch._qpos[:, 2] < 1).all()  # fallen, and going on
+    assert (batch.height < 1).all()  # fallen, and going on
     batch.step()
     started = np.array([False, True, False, False])
-    assert ((np.abs(batch._qpos[:, 2] - 1.4) < 0.02) == started).all()
+    assert ((np.abs(batch.height - 1.4) < 0.02) == started).all()
     low, high = EPISODE_LENGTHS
-    assert low <= batch._left[1] <= high
-    assert (batch._left[~started] == 940).all()
+    assert low <= batch.left[1] <= high
+    assert (batch.left[~started] == 940).all()
 
 
 def test_untrained_episodes_end_with_a_fall():
-    batch = simulations("untrained", 4)
+    batch = Humanoids("untrained", 4, 1)
     heights = []
     for _ in range(100):
         batch.step()
-        heights.append(batch._qpos[:, 2].copy())
+        heights.append(batch.height.copy())
     assert (np.array(heights) > 1).all()
     upright = np.abs(np.array(heights) - 1.4) < 0.011
     assert upright[1:].any(axis=0).all()  # each was reset
@@ -54,30 +45,17 @@ def test_lengths_are_met_as_a_renewal_process_meets_them():
     assert (drawn.min(), drawn.max()) == EPISODE_LENGTHS
 
 
-@pytest.mark.parametrize("regime", ["trained", "untrained"])
-def test_physics_has_a_speed(regime):
-    assert 0 < physics_speed(regime, 2, seconds=0.01) < float("inf")
+@pytest.mark.parametrize("regime", ["trained", "untrained", "atari"])
+def test_simulators_have_a_speed(regime):
+    assert 0 < physics.simulator_speed(regime, 0.01, 2) < float("inf")
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_vector_envs_have_a_speed(kind):
-    assert 0 < vector_env_speed(kind, 1, seconds=0.01) < float("inf")
-
-
-def test_a_regime_decides_on_endings_and_actions_are_random():
+def test_random_actions_take_the_place_of_those_given():
     env = MujocoVectorEnv("Humanoid-v5", 2)
-    regime_env = RegimeEnv(env)
+    env.reset(seed=0)
     still = np.zeros((2, 17), np.float32)
-    for regime in ("trained", "untrained"):
-        regime_env.enter(regime)
-        regime_env.reset(seed=0)
-        ended = np.zeros(2, bool)
-        for _ in range(200):
-            ended |= regime_env.step(still)[2]
-        assert (env._task.ctrl != 0).any(), "the given actions, not random ones"
-        assert ended.all() == (regime == "untrained")
-    assert regime_env.num_envs == 2
-    regime_env.enter("untrained", own_actions=True)
-    regime_env.reset(seed=0)
-    regime_env.step(still)
+    with random_actions([env]):
+        env.step(still)
+        assert (env._task.ctrl != 0).any()
+    env.step(still)
     assert (env._task.ctrl == 0).all()

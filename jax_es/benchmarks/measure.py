@@ -1,0 +1,402 @@
+"""Measures a network's rows: ``python -m jax_es.benchmarks.measure ROWS OPTIONS``.
+
+``benchmark.py`` starts such a process for each network, so that its devices and its
+peak of memory are its own. Whatever is timed has run once before, so that nothing is
+compiled under the clock. A generation here is one of training without θ's own episodes:
+ten among ten thousands, they would be a large part of the small ones measured here.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import itertools
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from envs.physics import (
+    EPISODE_LENGTHS,
+    GAME_LENGTH,
+    WARM_UP_STEPS,
+    Regime,
+    calls_per_second,
+    random_actions,
+    random_lengths,
+    remaining_lengths,
+    simulator_speed,
+)
+from jax_es.benchmarks.rows import (
+    GAMES,
+    GENERATION_STEPS,
+    MEAN_LENGTHS,
+    UPDATE_PAIRS,
+    Row,
+    Work,
+    config_of,
+)
+from jax_es.es.openai_es import OpenAIES, openai_es
+from jax_es.rollout.devices import (
+    available_cores,
+    configure_cpu_devices,
+    spread_weighted_sum,
+    use_compilation_cache,
+)
+from jax_es.rollout.engine import RolloutProgress
+from jax_es.rollout.observation_statistics import mean_and_std, merge
+from jax_es.rollout.slots import Shared, SlotPrograms
+from jax_es.rollout.tasks import Tasks
+from jax_es.training.generation import (
+    Parts,
+    TrainState,
+    build,
+    fitness,
+    initial_state,
+    population_tasks,
+    used_statistics,
+)
+
+SLICE_SECONDS = 4
+"""Length of a slice of a generation, in units of a policy's measurement."""
+
+Fields = dict[str, Any]
+"""What was measured of a row, as JSON values."""
+
+
+class Network(NamedTuple):
+    """A network's running parts, and its state before the first generation."""
+
+    parts: Parts
+    state: TrainState
+    update_pairs: int
+    seconds: float
+
+
+def main(argv: list[str]) -> None:
+    """Measures rows of one network, prints a JSON object with the fields of each."""
+    rows = [Row(*values) for values in json.loads(argv[0])]
+    configure_cpu_devices()
+    use_compilation_cache()
+    measured = measure(rows, Work(**json.loads(argv[1])))
+    sys.stdout.write(json.dumps(measured) + "\n")
+
+
+def measure(rows: list[Row], work: Work) -> dict[str, Fields]:
+    """Measures rows of one network and of the same number of slots."""
+    if rows[0].kind == "physics":
+        return {
+            row.name: {"physics_samples": [simulator_speed(row.regime, work.seconds)]}
+            for row in rows
+        }
+    network = build_network(rows[0], work)
+    measures = {"policy": policy, "update": update, "generation": beside_physics}
+    return {row.name: measures[row.kind](network, row) for row in rows}
+
+
+def build_network(row: Row, work: Work) -> Network:
+    """Builds the parts of the row's network."""
+    config = config_of(row.network)
+    slots = work.num_slots or config.rollout.slots_on(available_cores())
+    if row.condition == "whole" and not (work.full or work.num_slots):
+        slots //= 8  # with all of them it would take minutes
+    rollout = dataclasses.replace(
+        config.rollout, num_slots=slots, num_groups=work.num_groups
+    )
+    # Four tasks a slot: with fewer, the tail would count more than in training.
+    pairs = max(2 * slots, 512 if work.full else 0)
+    es = dataclasses.replace(config.es, num_pairs=pairs)
+    parts = build(dataclasses.replace(config, rollout=rollout, es=es))
+    update_pairs = 20_000 if work.full else UPDATE_PAIRS.get(row.network, 20_000)
+    network = Network(parts, initial_state(parts), update_pairs, work.seconds)
+    if row.kind in ("policy", "generation"):
+        # Two episodes of two steps a slot compile the rollout's refills and widths.
+        run(network, population_tasks(parts.config, 0, 2, parts.num_slots))
+    return network
+
+
+def run(network: Network, tasks: Tasks, **options: Any) -> Any:
+    """Runs tasks of the first generation's population."""
+    parts, state = network.parts, network.state
+    return parts.rollout.run(
+        parts.es.ask(state.es),
+        tasks,
+        used_statistics(parts.config, state),
+        state.reference,
+        **options,
+    )
+
+
+def policy(network: Network, row: Row) -> Fields:
+    """Measures inference alone: observations on the host in, actions there out."""
+    parts, state = network.parts, network.state
+    space = parts.env.single_observation_space
+    lead = parts.devices.count, parts.num_slots // parts.devices.count
+    spec = jax.ShapeDtypeStruct(space.shape, space.dtype)
+    programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, lead[1], spec)
+    shape = space.shape
+    view = (part.reshape(shape) for part in mean_and_std(state.observation_statistics))
+    shared = Shared(parts.es.ask(state.es), *view, state.reference)
+    shared = parts.devices.share(shared)
+    slots, carry = programs.empty(shared, lead[1])
+    rng = np.random.default_rng(0)
+    if space.dtype == np.uint8:
+        observations = rng.integers(256, size=(8, *lead, *shape), dtype=np.uint8)
+    else:
+        observations = rng.standard_normal((8, *lead, *shape), dtype=np.float32)
+    reward = np.zeros(lead, np.float32)
+    timesteps = itertools.cycle(range(EPISODE_LENGTHS[1]))
+
+    def step() -> None:
+        nonlocal carry
+        now = next(timesteps)
+        lengths = np.full(lead, now, np.int32)
+        carry, actions = programs.act(
+            shared, slots, carry, observations[now % 8], reward, lengths
+        )
+        np.asarray(actions)
+
+    for _ in range(3):
+        step()
+    with watch() as watched:
+        speed = parts.num_slots * calls_per_second(step, network.seconds)
+    return {"steps_per_second": speed, "num_slots": parts.num_slots, **watched}
+
+
+def update(network: Network, row: Row) -> Fields:
+    """Measures noise and update as the environment steps/s of its pairs' episodes."""
+    cost, num_pairs = update_cost(network), network.update_pairs
+    steps = 2 * num_pairs * sum(EPISODE_LENGTHS) / 2
+    return {
+        "steps_per_second": steps / cost["seconds"],
+        "pairs_per_second": num_pairs / cost["seconds"],
+        "num_pairs": num_pairs,
+        **cost,
+    }
+
+
+def update_cost(network: Network) -> Fields:
+    """Measures noise and update once: from ``update_pairs`` returns to the next θ."""
+    es = for_pairs(network, network.update_pairs)
+    returns = np.random.default_rng(0).standard_normal((network.update_pairs, 2))
+    with watch() as watched:
+        jax.block_until_ready(es.tell(network.state.es, returns))
+    return watched
+
+
+def for_pairs(network: Network, num_pairs: int) -> OpenAIES:
+    """Returns the algorithm for a number of pairs, compiled."""
+    parts = network.parts
+    config = dataclasses.replace(parts.config.es, num_pairs=num_pairs)
+    noise = parts.es.noise
+    es = openai_es(config, noise, spread_weighted_sum(noise, parts.devices))
+    jax.block_until_ready(es.tell(network.state.es, np.zeros((num_pairs, 2))))
+    return es
+
+
+def beside_physics(network: Network, row: Row) -> Fields:
+    """Measures a generation, and before and after it what it is compared with."""
+    for env in network.parts.envs:
+        if row.network not in GAMES:
+            env.terminate_when_unhealthy = row.regime == "untrained"  # type: ignore
+    own_actions = row.condition == "own-actions"
+    envs = [] if own_actions else network.parts.envs
+    is_slice = row.condition in ("", "untrained", "own-actions")
+    # Other programs come and go: the samples stand on either side.
+    samples = [simulator_speed(row.regime, network.seconds)]
+    with random_actions(envs):
+        fields = (generation_slice if is_slice else generation)(network, row)
+    samples.append(simulator_speed(row.regime, network.seconds))
+    return fields | {
+        "physics_steps_per_second": statistics.mean(samples),
+        "physics_samples": samples,
+    }
+
+
+class _Over(Exception):
+    """Ends a rollout whose slice has been measured."""
+
+
+def generation_slice(network: Network, row: Row) -> Fields:
+    """Measures some seconds in the midst of a generation, at steady state.
+
+    The slots are met in the middle of their episodes, and the tasks never end. To the
+    rollout's time comes that of the update of the pairs that ended.
+    """
+    cost = update_cost(network)
+    seconds = SLICE_SECONDS * network.seconds
+    begun: list[tuple[float, RolloutProgress]] = []
+    steps = itertools.count(1)
+
+    def on_step(progress: RolloutProgress) -> None:
+        now, step = time.perf_counter(), next(steps)
+        if step == WARM_UP_STEPS[row.regime]:
+            begun.append((now, progress))
+        elif begun and now - begun[0][0] >= seconds:
+            begun.append((now, progress))
+            raise _Over
+
+    tasks = endless_tasks(network.parts, row.regime, seconds)
+    with watch() as watched, contextlib.suppress(_Over):
+        run(network, tasks, on_step=on_step)
+        raise RuntimeError("a slice outlasted its tasks; choose fewer --seconds")
+    (start, first), (end, last) = begun
+    pairs_share = (last.num_done - first.num_done) / 2 / network.update_pairs
+    env_steps = last.env_steps - first.env_steps
+    return generation_fields(
+        network.parts,
+        {**watched, "seconds": end - start},
+        {**cost, "seconds": cost["seconds"] * pairs_share},
+        {name: last.seconds[name] - first.seconds[name] for name in last.seconds},
+        env_steps,
+        env_steps / (last.computed_steps - first.computed_steps),
+    )
+
+
+def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
+    """Returns more tasks than a slice of some seconds can end.
+
+    The first of each slot is met at some step of it, so that slots do not go in step.
+    """
+    fall, longest = EPISODE_LENGTHS
+    steps = 50_000 * available_cores() * seconds  # physics makes a tenth of it
+    mean_length = sum(EPISODE_LENGTHS) / 2 if regime == "trained" else fall
+    if regime == "atari":
+        longest, steps = parts.env.max_episode_steps, steps / 10
+    num_tasks = 4 * parts.num_slots + math.ceil(steps / mean_length)
+    tasks = population_tasks(parts.config, 0, longest, -(-num_tasks // 2))
+    rng, num_tasks, slots = np.random.default_rng(0), len(tasks.pair), parts.num_slots
+    if regime == "trained":
+        lengths = random_lengths(rng, num_tasks)
+        lengths[:slots] = remaining_lengths(rng, slots)
+    else:
+        lengths = np.full(num_tasks, longest)
+        ended = fall if regime == "untrained" else GAME_LENGTH
+        lengths[:slots] = rng.integers(1, ended + 1, slots)
+    return tasks._replace(max_steps=lengths.astype(np.int32))
+
+
+def generation(network: Network, row: Row) -> Fields:
+    """Measures one generation from its start to its tail."""
+    config, rng = network.parts.config, np.random.default_rng(0)
+    num_pairs = config.es.num_pairs
+    if row.condition == "whole":
+        lengths = random_lengths(rng, 2 * num_pairs)
+    else:
+        mean = MEAN_LENGTHS[row.condition]
+        num_pairs = GENERATION_STEPS // (2 * mean)
+        lengths = falls(rng, mean, 2 * num_pairs)
+    es = for_pairs(network, num_pairs)
+    tasks = population_tasks(config, 0, 1, num_pairs)
+    tasks = tasks._replace(max_steps=lengths.astype(np.int32))
+    state = network.state
+    with watch() as rolled:
+        result = run(network, tasks)
+    with watch() as updated:
+        merge(state.observation_statistics, result.observations)
+        jax.block_until_ready(es.tell(state.es, fitness(result, config.es)))
+    fields = generation_fields(
+        network.parts,
+        rolled,
+        updated,
+        result.seconds,
+        result.env_steps,
+        result.slot_utilization,
+    )
+    return {**fields, "num_pairs": num_pairs}
+
+
+def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
+    """Draws lengths: after the first steps bodies fall at any one alike, or never."""
+    fall, longest = EPISODE_LENGTHS
+    if mean == longest:
+        return np.full(count, longest)
+    return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
+
+
+def generation_fields(
+    parts: Parts,
+    rolled: Fields,
+    updated: Fields,
+    activities: dict[str, float],
+    env_steps: int,
+    slot_utilization: float,
+) -> Fields:
+    """Returns a generation's fields.
+
+    Args:
+        parts: what ran it.
+        rolled: what :func:`watch` saw of the rollout.
+        updated: what it saw of the update.
+        activities: seconds of the rollout by activity.
+        env_steps: of the rollout.
+        slot_utilization: of the rollout.
+    """
+    seconds = rolled["seconds"] + updated["seconds"]
+    spent = {**activities, "update": updated["seconds"]}
+    shares = {activity: part / seconds for activity, part in spent.items()}
+    return {
+        "steps_per_second": env_steps / seconds,
+        "shares": {**shares, "other": max(0.0, 1 - sum(shares.values()))},
+        "slot_utilization": slot_utilization,
+        "num_slots": parts.num_slots,
+        "env_steps": env_steps,
+        "seconds": seconds,
+        "compilations": rolled["compilations"] + updated["compilations"],
+        "peak_rss_mib": max(rolled["peak_rss_mib"], updated["peak_rss_mib"]),
+    }
+
+
+def profile(folder: Path, network_name: str, work: Work) -> Path:
+    """Traces one untrained generation; returns the folder of the trace."""
+    row = Row("generation", network_name, "untrained")
+    network = build_network(row, work)
+    config = network.parts.config
+    es = for_pairs(network, config.es.num_pairs)
+    # A game's whole episodes would make gigabytes of events.
+    limit = 40 if network_name in GAMES else EPISODE_LENGTHS[1]
+    trace = jax.profiler.ProfileOptions()
+    # Every Python call would be an event: larger files, and the loop would slow down.
+    trace.python_tracer_level = 0
+    with (
+        random_actions(network.parts.envs),
+        jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=trace),
+    ):
+        result = run(network, population_tasks(config, 0, limit))
+        told = fitness(result, config.es)
+        jax.block_until_ready(es.tell(network.state.es, told))
+    return max(folder.glob("plugins/profile/*"))
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[Fields]:
+    """Fills in the seconds, compiled programs and peak memory of what runs inside."""
+    watched: Fields = {"compilations": 0}
+
+    def listen(event: str, duration_secs: float, **_: object) -> None:
+        compiled = event == "/jax/core/compile/backend_compile_duration"
+        watched["compilations"] += compiled
+
+    gc.collect()
+    with contextlib.suppress(OSError):  # the peak is the process's then
+        Path("/proc/self/clear_refs").write_text("5")
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    started = time.perf_counter()
+    try:
+        yield watched
+    finally:
+        watched["seconds"] = time.perf_counter() - started
+        jax.monitoring.unregister_event_duration_listener(listen)
+        status = Path("/proc/self/status").read_text()
+        peak = status.partition("VmHWM:")[2].split()[0]
+        watched["peak_rss_mib"] = int(peak) / 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
