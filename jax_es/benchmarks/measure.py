@@ -81,10 +81,10 @@ class Network(NamedTuple):
 
 def main(argv: list[str]) -> None:
     """Measures rows of one network, prints a JSON object with the fields of each."""
-    rows = [Row(*values) for values in json.loads(argv[0])]
+    rows, work = map(json.loads, argv)
     configure_cpu_devices()
     use_compilation_cache()
-    measured = measure(rows, Work(**json.loads(argv[1])))
+    measured = measure([Row(*values) for values in rows], Work(**work))
     sys.stdout.write(json.dumps(measured) + "\n")
 
 
@@ -141,8 +141,9 @@ def policy(network: Network, row: Row) -> Fields:
     spec = jax.ShapeDtypeStruct(space.shape, space.dtype)
     programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, lead[1], spec)
     shape = space.shape
-    view = (part.reshape(shape) for part in mean_and_std(state.observation_statistics))
-    shared = Shared(parts.es.ask(state.es), *view, state.reference)
+    view = mean_and_std(state.observation_statistics)
+    mean, std = (part.reshape(shape) for part in view)
+    shared = Shared(parts.es.ask(state.es), mean, std, state.reference)
     shared = parts.devices.share(shared)
     slots, carry = programs.empty(shared, lead[1])
     rng = np.random.default_rng(0)
@@ -172,7 +173,7 @@ def policy(network: Network, row: Row) -> Fields:
 def update(network: Network, row: Row) -> Fields:
     """Measures noise and update as the environment steps/s of its pairs' episodes."""
     cost, num_pairs = update_cost(network), network.update_pairs
-    steps = 2 * num_pairs * sum(EPISODE_LENGTHS) / 2
+    steps = num_pairs * sum(EPISODE_LENGTHS)  # two episodes a pair
     return {
         "steps_per_second": steps / cost["seconds"],
         "pairs_per_second": num_pairs / cost["seconds"],
@@ -330,13 +331,8 @@ def generation_fields(
 ) -> Fields:
     """Returns a generation's fields.
 
-    Args:
-        parts: what ran it.
-        rolled: what :func:`watch` saw of the rollout.
-        updated: what it saw of the update.
-        activities: seconds of the rollout by activity.
-        env_steps: of the rollout.
-        slot_utilization: of the rollout.
+    ``rolled`` and ``updated`` are what :func:`watch` saw of rollout and update,
+    ``activities`` the seconds of the rollout by activity.
     """
     seconds = rolled["seconds"] + updated["seconds"]
     spent = {**activities, "update": updated["seconds"]}

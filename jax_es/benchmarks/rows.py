@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from jax_es.config import ConfigError, require
 from jax_es.presets import preset
@@ -46,6 +46,9 @@ GENERATION_STEPS = 150_000
 """Environment steps of a generation of a mean length, about."""
 
 
+Regime: TypeAlias = Literal["trained", "untrained", "atari"]
+
+
 class Row(NamedTuple):
     """A line of the table.
 
@@ -60,7 +63,7 @@ class Row(NamedTuple):
     kind: str
     network: str = ""
     condition: str = ""
-    regime: Literal["trained", "untrained", "atari"] = "trained"
+    regime: Regime = "trained"
     is_default: bool = True
 
     @property
@@ -76,9 +79,13 @@ ROWS = [
     *(Row("policy", name) for name in HUMANOIDS),
     *(Row("policy", name, "", "atari") for name in GAMES),
     *(
-        Row("generation", name, condition, regime, name != "humanoid-mlp+linear")
+        row
         for name in HUMANOIDS
-        for condition, regime in (("", "trained"), ("untrained", "untrained"))
+        for is_default in [name != "humanoid-mlp+linear"]
+        for row in (
+            Row("generation", name, is_default=is_default),
+            Row("generation", name, "untrained", "untrained", is_default),
+        )
     ),
     *(Row("generation", name, "", "atari") for name in GAMES),
     Row("generation", "humanoid-dt-fast", "own-actions", "untrained"),
