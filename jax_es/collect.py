@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from jax_es.cli.options import (
-    InputError,
-    Stopped,
-    StopSignals,
     input_errors,
     parse_options,
-    report_stop,
+    run_errors,
     run_program,
 )
-from jax_es.config import ConfigError, check_types, require
+from jax_es.cli.signals import Stopped, StopSignals, report_stop
+from jax_es.config import check_types, require
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
@@ -129,16 +127,10 @@ def _main(argv: list[str]) -> int:
                 )
             _warn_of_changed_versions(path)
         try:
-            collector.collect(writer, arguments.episodes, signals.check, _say)
+            with run_errors(path, "--resume"):
+                collector.collect(writer, arguments.episodes, signals.check, _say)
         except Stopped as stop:
             return _report_stop(stop, path, command)
-        except ConfigError as error:
-            raise InputError(str(error)) from error
-        except OSError as error:
-            raise InputError(
-                f"{path} cannot be written ({error}); make it writable or free space, "
-                "then continue with --resume."
-            ) from error
     sys.stdout.write(_outcome(path, arguments) + "\n")
     return 0
 

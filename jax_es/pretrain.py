@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import tyro
 
 from jax_es.cli.options import (
-    InputError,
-    Stopped,
-    StopSignals,
+    CommandLine,
     input_errors,
     named_folder,
     names_environment,
+    opening,
     parse_options,
-    report_stop,
+    run_errors,
     run_program,
-    take_option,
+    split_command_line,
 )
+from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import (
     CloningConfig,
     ConfigError,
@@ -49,9 +49,9 @@ from jax_es.runs.directory import (
     resume_options,
 )
 from jax_es.runs.method import CLONING, Method
-from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import
-from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
+from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig
 
 if TYPE_CHECKING:
     from jax_es.imitation.pretraining import Pretraining
@@ -137,7 +137,7 @@ def _main(argv: list[str]) -> int:
         try:
             _pretrain(request, signals)
         except Stopped as stop:
-            return _report_stop(stop, request)
+            return _report_stop(stop, request.run)
     return 0
 
 
@@ -147,24 +147,20 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
-    rest = list(argv)
-    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = take_option(rest, "--policy")
-    if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
-        base, defaults = _stored(rest, kind)
+    line = split_command_line(argv)
+    preset_name = DEFAULT_PRESET if line.preset is None else line.preset
+    if line.resumes_as_stored:
+        base, defaults = _stored(line)
     else:
-        preset_name = DEFAULT_PRESET if preset_name is None else preset_name
-        base = for_cloning(preset(preset_name, kind))
+        base = for_cloning(preset(preset_name, line.kind))
         defaults = _arguments(base, CloningConfig())
     arguments = parse_options(
         Arguments,
-        rest,
+        line.rest,
         "pretrain",
         default=defaults,
-        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
-        short={"--lr": "--learning-rate"},
-        config=(tyro.conf.AvoidSubcommands,),
+        learning_rate="--learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -187,16 +183,16 @@ def parse(argv: list[str]) -> Request:
     check_name(name)
     if arguments.resume:
         run = find_run(path_to_resume(arguments.runs_dir, name))
-        named = names_environment(rest)
+        named = names_environment(line.rest)
         check_import(config.env.id, run.path, arguments.trust or named)
         config = run.with_stored_machine(config)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        new = f"{preset_name or DEFAULT_PRESET}-cloning-seed{config.seed}-{now}"
+        new = f"{preset_name}-cloning-seed{config.seed}-{now}"
         check_cores(config.rollout)
         run = RunDirectory(arguments.runs_dir / (name or new))
         run.check_new()
-    return Request(arguments, config, preset_name or DEFAULT_PRESET, run)
+    return Request(arguments, config, preset_name, run)
 
 
 def _arguments(config: TrainConfig, cloning: CloningConfig, **more) -> Arguments:
@@ -211,18 +207,13 @@ def _arguments(config: TrainConfig, cloning: CloningConfig, **more) -> Arguments
     )
 
 
-def _stored(arguments: list[str], kind: str | None) -> tuple[TrainConfig, Arguments]:
+def _stored(line: CommandLine) -> tuple[TrainConfig, Arguments]:
     """Returns the configuration and the settings of the run that ``--name`` names."""
-    run = find_run(path_to_resume(*named_folder(arguments)))
+    run = find_run(path_to_resume(*named_folder(line.rest)))
     config, method = run.config(), run.method()
     # To see that it is a clone; its settings are compared when all are known.
     check_method(run, Method(CLONING, {}))
-    stored_kind = policy_kind(config.policy)
-    require(
-        kind in (None, stored_kind),
-        f"--resume would change the policy: it was {stored_kind}, now {kind}. Leave "
-        "--policy out, or start a new run with another --name.",
-    )
+    line.check_kind(config)
     settings = dict(method.settings)
     try:
         dataset = settings.pop("dataset")
@@ -252,7 +243,6 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         prepare,
         run_pretraining,
     )
-    from jax_es.runs.checkpoint import CheckpointError
 
     arguments, run = request.arguments, request.run
     with contextlib.ExitStack() as stack:
@@ -268,15 +258,8 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
             state = begin(pretraining, run, arguments.resume, request.preset)
         progress = make_progress(pretraining, state)
         progress.message(_opening(request, pretraining, int(state.step)))
-        try:
+        with run_errors(run.path, resume_options(run)):
             result = run_pretraining(pretraining, state, run, progress, signals.check)
-        except (ConfigError, CheckpointError, MetricsError) as error:
-            raise InputError(str(error)) from error
-        except OSError as error:
-            raise InputError(
-                f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {resume_options(run)}."
-            ) from error
     progress.message(
         f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
         f"dataset's episodes: {pretraining.recording.episodes.returns.mean():.1f}.\n"
@@ -287,33 +270,24 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
 
 def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
     """Says what is about to run."""
-    import jax
-
-    config, episodes = request.config, pretraining.recording.episodes
-    leaves = jax.tree.leaves(pretraining.initial.mean)
-    num_parameters = sum(leaf.size for leaf in leaves)
-    begins = f"Resuming after step {step}:" if request.arguments.resume else "Cloning"
-    return (
-        f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
-        f"{config.env.id}: {len(episodes.lengths):,} episodes of "
-        f"{request.arguments.dataset}, {len(episodes.rewards):,} steps, mean return "
-        f"{episodes.returns.mean():.1f}. Run: {request.run.path}"
+    episodes = pretraining.recording.episodes
+    return opening(
+        f"Resuming after step {step}:" if request.arguments.resume else "Cloning",
+        request.config,
+        pretraining.initial.mean,
+        f": {len(episodes.lengths):,} episodes of {request.arguments.dataset}, "
+        f"{len(episodes.rewards):,} steps, mean return {episodes.returns.mean():.1f}",
+        request.run.path,
     )
 
 
-def _report_stop(stop: Stopped, request: Request) -> int:
+def _report_stop(stop: Stopped, run: RunDirectory) -> int:
     """Says what is saved; returns the exit code."""
     from jax_es.runs.checkpoint import Checkpoints
 
-    run = request.run
-    if not run.exists():
-        return report_stop(stop, "nothing had begun; begin again with the same command")
     steps = Checkpoints(run.checkpoints).steps()
-    return report_stop(
-        stop,
-        f"{steps[-1] if steps else 0} steps are saved in {run.path}; continue with "
-        f"{program_command('pretrain')} {resume_options(run)}",
-    )
+    saved = f"{steps[-1] if steps else 0} steps are saved"
+    return report_stopped_run(stop, "pretrain", run, saved)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import tyro
 
 from jax_es.cli.options import (
-    InputError,
-    Stopped,
-    StopSignals,
+    CommandLine,
     input_errors,
     named_folder,
     names_environment,
+    opening,
     parse_options,
-    report_stop,
+    run_errors,
     run_program,
-    take_option,
+    split_command_line,
 )
 from jax_es.cli.progress import StepProgress
+from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import (
     ConfigError,
     EnvConfig,
@@ -45,11 +45,10 @@ from jax_es.runs.directory import (
     find_run,
     how_to_use,
     path_to_resume,
-    program_command,
     resume_options,
     warn_of_changed_versions,
 )
-from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
@@ -148,7 +147,7 @@ def _main(argv: list[str]) -> int:
         try:
             _train(request, signals)
         except Stopped as stop:
-            return _report_stop(stop, request)
+            return _report_stop(stop, request.run)
     path = request.run.path
     sys.stderr.write(
         f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
@@ -163,29 +162,19 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
-    rest = list(argv)
-    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = take_option(rest, "--policy")
-    is_help = bool({"-h", "--help"} & {*rest})
-    if preset_name is None and "--resume" in rest and not is_help:
-        default = _stored(rest)
-        stored_kind = policy_kind(default.policy)
-        require(
-            kind in (None, stored_kind),
-            f"--resume would change the policy: it was {stored_kind}, now {kind}. "
-            "Leave --policy out, or start a new run with another --name.",
-        )
+    line = split_command_line(argv)
+    preset_name = line.preset
+    if line.resumes_as_stored:
+        default = _stored(line)
     else:
-        default = _default(preset_name, kind)
+        default = _default(preset_name, line.kind)
     arguments = parse_options(
         Arguments,
-        rest,
+        line.rest,
         "teacher",
         default=default,
-        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
-        short={"--lr": "--learning-rate"},
-        config=(tyro.conf.AvoidSubcommands,),
+        learning_rate="--learning-rate",
     )
     settings, config, name = arguments.settings, arguments.config, arguments.name
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
@@ -196,7 +185,7 @@ def parse(argv: list[str]) -> Request:
         kept = {k: v for k, v in settings.method().settings.items() if k != "steps"}
         check_method(run, Method(settings.algo, kept))
         run.check_resumable(config)
-        named = names_environment(rest)
+        named = names_environment(line.rest)
         check_import(config.env.id, run.path, arguments.trust or named)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -220,10 +209,11 @@ def _default(preset_name: str | None, kind: str | None) -> Arguments:
     return Arguments(config.env, config.policy, TeacherSettings(), config.evaluation)
 
 
-def _stored(rest: list[str]) -> Arguments:
+def _stored(line: CommandLine) -> Arguments:
     """Returns what the run was begun with that ``--name`` names."""
-    run = find_run(path_to_resume(*named_folder(rest)))
+    run = find_run(path_to_resume(*named_folder(line.rest)))
     method, config = run.method(), run.config()
+    line.check_kind(config)
     # To see that it is a teacher's; its settings are compared when all are known.
     check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
     settings = settings_of(method)
@@ -273,7 +263,6 @@ def _train(request: Request, signals: StopSignals) -> None:
     """
     from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
     from jax_es.rollout.devices import compilation_clock
-    from jax_es.runs.checkpoint import CheckpointError
 
     settings, run = request.settings, request.run
     with contextlib.ExitStack() as stack:
@@ -290,15 +279,8 @@ def _train(request: Request, signals: StopSignals) -> None:
         progress.message(_opening(request, teacher))
         stack.enter_context(progress)
         training = _Training(request, teacher, record, progress, signals)
-        try:
+        with run_errors(run.path, resume_options(run)):
             training.run()
-        except (CheckpointError, MetricsError) as error:
-            raise InputError(str(error)) from error
-        except OSError as error:
-            raise InputError(
-                f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {resume_options(run)}."
-            ) from error
 
 
 def _import_sbx() -> Any:
@@ -401,30 +383,21 @@ class _Training:
 
 def _opening(request: Request, teacher: Any) -> str:
     """Says what is about to run."""
-    import jax
-
-    config, settings = request.config, request.settings
-    count = sum(leaf.size for leaf in jax.tree.leaves(teacher.mean()))
-    begins = (
-        f"Resuming after {teacher.num_steps} steps:" if request.resume else "Training"
-    )
-    return (
-        f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
-        f"{config.env.id} by {settings.algo.upper()}: {settings.steps:,} environment "
-        f"steps. Run: {request.run.path}"
+    steps = teacher.num_steps
+    return opening(
+        f"Resuming after {steps} steps:" if request.resume else "Training",
+        request.config,
+        teacher.mean(),
+        f" by {request.settings.algo.upper()}: {request.settings.steps:,} environment "
+        "steps",
+        request.run.path,
     )
 
 
-def _report_stop(stop: Stopped, request: Request) -> int:
+def _report_stop(stop: Stopped, run: RunDirectory) -> int:
     """Says what is saved; returns the exit code."""
-    run = request.run
-    if not run.exists():
-        return report_stop(stop, "nothing had begun; begin again with the same command")
-    return report_stop(
-        stop,
-        f"the first {max(_last_step(run), 0)} steps are saved in {run.path}; continue "
-        f"with {program_command('teacher')} {resume_options(run)}",
-    )
+    saved = f"the first {max(_last_step(run), 0)} steps are saved"
+    return report_stopped_run(stop, "teacher", run, saved)
 
 
 if __name__ == "__main__":

@@ -17,19 +17,18 @@ import numpy as np
 import tyro
 
 from jax_es.cli.options import (
-    InputError,
-    Stopped,
-    StopSignals,
     input_errors,
     named_folder,
     names_environment,
+    opening,
     parse_options,
-    report_stop,
+    run_errors,
     run_program,
-    take_option,
+    split_command_line,
 )
 from jax_es.cli.progress import Progress
-from jax_es.config import ConfigError, require
+from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.config import require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import (
     EXPERIMENT_FILE,
@@ -44,9 +43,9 @@ from jax_es.runs.directory import (
     trust_option,
 )
 from jax_es.runs.method import OPENAI_ES
-from jax_es.runs.metrics import METRICS_FILE, MetricsError
+from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import, trust_source
-from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.train_config import POLICY_KINDS, TrainConfig
 
 if TYPE_CHECKING:
     from jax_es.training.generation import Parts, TrainState
@@ -170,7 +169,6 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         Stopped: after a checkpoint.
     """
     from jax_es.rollout.devices import compilation_clock
-    from jax_es.runs.checkpoint import CheckpointError
     from jax_es.training.generation import build
     from jax_es.training.loop import begin, run_training
     from jax_es.training.warm_start import find_source
@@ -191,15 +189,8 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
             clock=compilation_clock(),
         )
         progress.message(_opening(request, parts, state))
-        try:
+        with run_errors(run.path, resume_options(run)):
             result = run_training(parts, state, run, progress, signals.check)
-        except (ConfigError, CheckpointError, MetricsError) as error:
-            raise InputError(str(error)) from error
-        except OSError as error:
-            raise InputError(
-                f"{run.path} cannot be written ({error}); make it writable or free "
-                f"space, then continue with {resume_options(run)}."
-            ) from error
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
         f"{result.final_evaluation:.1f} at the end, "
@@ -214,29 +205,21 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
-    rest = list(argv)
-    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = take_option(rest, "--policy")
-    if preset_name is None and "--resume" in rest and not {"-h", "--help"} & {*rest}:
-        default, preset_name = _stored(rest), "resumed"
-        stored_kind = policy_kind(default.policy)
-        require(
-            kind in (None, stored_kind),
-            f"--resume would change the policy: it was {stored_kind}, now {kind}. "
-            "Leave --policy out, or start a new run with another --name.",
-        )
+    line = split_command_line(argv)
+    if line.resumes_as_stored:
+        path = path_to_resume(*named_folder(line.rest))
+        default, preset_name = find_run_or_experiment(path).config(), "resumed"
+        line.check_kind(default)
     else:
-        preset_name = DEFAULT_PRESET if preset_name is None else preset_name
-        default = preset(preset_name, kind)
+        preset_name = DEFAULT_PRESET if line.preset is None else line.preset
+        default = preset(preset_name, line.kind)
     arguments = parse_options(
         Arguments,
-        rest,
+        line.rest,
         "train",
         default=Arguments(default),
-        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
-        short={"--lr": "--es.learning-rate"},
-        config=(tyro.conf.AvoidSubcommands,),
+        learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
     from jax_es.training.seeds import Experiment
@@ -255,7 +238,7 @@ def parse(argv: list[str]) -> Request:
         check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
-        named = names_environment(rest)
+        named = names_environment(line.rest)
         check_import(config.env.id, run.path, arguments.trust or named)
         is_experiment = run.file == EXPERIMENT_FILE
         require(
@@ -283,12 +266,6 @@ def parse(argv: list[str]) -> Request:
     return Request(config, preset_name, run, arguments.resume, num_seeds)
 
 
-def _stored(arguments: list[str]) -> TrainConfig:
-    """Returns the configuration of the run or experiment that ``--name`` names."""
-    path = path_to_resume(*named_folder(arguments))
-    return find_run_or_experiment(path).config()
-
-
 def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
@@ -297,21 +274,17 @@ def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> s
 
 def _opening(request: Request, parts: Parts, state: TrainState) -> str:
     """Says what is about to run."""
-    import jax
-
     config = request.config
-    num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state.es.mean))
-    begins = (
-        f"Resuming after generation {int(state.es.generation)}:"
-        if request.resume
-        else "Training"
-    )
-    return (
-        f"{begins} {policy_kind(config.policy)} ({num_parameters:,} parameters) on "
-        f"{config.env.id}{_beginning(request.run)}: {config.es.num_pairs:,} pairs a "
-        f"generation, {parts.num_slots} slots on {parts.devices.count} "
-        f"{parts.devices.platform} devices. A slot runs one episode at a time; busy is "
-        f"the share of slots at work. Run: {request.run.path}"
+    generation = int(state.es.generation)
+    return opening(
+        f"Resuming after generation {generation}:" if request.resume else "Training",
+        config,
+        state.es.mean,
+        f"{_beginning(request.run)}: {config.es.num_pairs:,} pairs a generation, "
+        f"{parts.num_slots} slots on {parts.devices.count} {parts.devices.platform} "
+        "devices. A slot runs one episode at a time; busy is the share of slots at "
+        "work",
+        request.run.path,
     )
 
 
@@ -355,18 +328,12 @@ def _report_stop(
     """Says what is saved; returns the exit code."""
     from jax_es.runs.checkpoint import Checkpoints
 
-    if not run.exists() and experiment is None:
-        return report_stop(stop, "nothing had begun; begin again with the same command")
     steps = Checkpoints(run.checkpoints).steps()
     saved = f"{steps[-1] if steps else 0} finished generations are saved"
     if experiment is not None:
         finished = experiment.num_seeds - len(experiment.unfinished())
         saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
-    return report_stop(
-        stop,
-        f"{saved} in {run.path}; continue with {program_command('train')} "
-        f"{resume_options(run)}",
-    )
+    return report_stopped_run(stop, "train", run, saved)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,14 @@ import tyro
 
 from jax_es.cli.options import (
     InputError,
-    Stopped,
-    StopSignals,
     input_errors,
     named_folder,
     names_environment,
     parse_options,
-    report_stop,
     run_program,
-    take_option,
+    split_command_line,
 )
+from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import ConfigError, TuningConfig, require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import (
@@ -122,11 +120,7 @@ def _main(argv: list[str]) -> int:
         try:
             study = tuning.tune(folder, _say, signals.check)
         except Stopped as stop:
-            return report_stop(
-                stop,
-                f"what is finished is saved in {folder.path}; continue with "
-                f"{program_command('tune')} {resume_options(folder)}",
-            )
+            return report_stopped_run(stop, "tune", folder, "what is finished is saved")
         except (ConfigError, CheckpointError, MetricsError, OSError) as error:
             raise InputError(
                 f"{error} Continue with {resume_options(folder)}."
@@ -146,31 +140,27 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
-    rest = list(argv)
-    preset_name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    kind = take_option(rest, "--policy")
+    line = split_command_line(argv)
     stored = None
-    if "--resume" in rest and not {"-h", "--help"} & {*rest}:
-        path = path_to_resume(*named_folder(rest))
+    if "--resume" in line.rest and not {"-h", "--help"} & {*line.rest}:
+        path = path_to_resume(*named_folder(line.rest))
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
         own = (stored.preset, policy_kind(stored.config.policy))
         require(
-            preset_name in (None, own[0]) and kind in (None, own[1]),
+            line.preset in (None, own[0]) and line.kind in (None, own[1]),
             f"--resume would change the study in {path}: it searches around preset "
             f"{own[0]} with policy {own[1]}; leave PRESET and --policy out.",
         )
     default = stored or around(
-        DEFAULT_PRESET if preset_name is None else preset_name, kind
+        DEFAULT_PRESET if line.preset is None else line.preset, line.kind
     )
     arguments = parse_options(
         Arguments,
-        rest,
+        line.rest,
         "tune",
         default=Arguments(default.config, default.tuning),
-        usage="[PRESET] [--policy KIND]",
         description=DESCRIPTION,
-        short={"--lr": "--es.learning-rate"},
-        config=(tyro.conf.AvoidSubcommands,),
+        learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -185,7 +175,7 @@ def parse(argv: list[str]) -> Request:
     folder = RunDirectory(arguments.runs_dir / name, STUDY_FILE)
     if stored is not None:
         _check_same(stored, settings, folder.path)
-        named = names_environment(rest)
+        named = names_environment(line.rest)
         check_import(config.env.id, folder.path, arguments.trust or named)
     else:
         check_cores(config.rollout)

@@ -31,7 +31,7 @@ HOMES = {
         *("runs/directory", "cli/options"),  # how failures are told apart, and cores
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
-    "orbax": {"runs/checkpoint"},
+    "orbax": {"runs/checkpoint", "runs/state_arrays"},
     "evosax": {"es/evosax_bridge"},
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),

@@ -1,4 +1,4 @@
-"""What the programs share on the command line: options, errors, stop signals.
+"""What the programs share on the command line: options, and errors of one line.
 
 A program imports what starts JAX or a simulator only after it has read its options,
 so that ``--help`` comes at once.
@@ -6,27 +6,28 @@ so that ``--help`` comes at once.
 
 import contextlib
 import dataclasses
-import io
+import difflib
 import os
-import re
 import shutil
 import signal
 import sys
 import textwrap
-import threading
-import time
 import traceback
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import docstring_parser
 import tyro
+from tyro import _errors as tyro_errors
 
-from jax_es.config import check_integers, require
+from jax_es.cli.signals import Stopped, StopSignals
+from jax_es.config import ConfigError, check_integers, require
 from jax_es.runs.directory import program_command
+from jax_es.runs.metrics import MetricsError
+from jax_es.train_config import TrainConfig, policy_kind
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -34,11 +35,11 @@ ENVIRONMENT_ERROR = 1
 DEBUG_OPTION = "--debug"
 """Every program takes it."""
 
-PATIENCE_SECONDS = 1.0
-"""A signal may come twice at once: to a process, and through the parent it shares a
-group with. Only one that comes later means "at once"."""
-
 T = TypeVar("T")
+
+
+class InputError(Exception):
+    """Bad input that a program has found; its text is all that the user needs."""
 
 
 def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
@@ -93,14 +94,87 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
     return None
 
 
-def report_stop(stop: "Stopped", outcome: str) -> int:
-    """Says what a stop signal leaves; returns the exit code of a program it ended."""
-    sys.stderr.write(f"{signal.Signals(stop.signum).name}: {outcome}\n")
-    return 128 + stop.signum
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    """Prints a warning as one line, without the source line it came from."""
+    del category, filename, lineno, line
+    (file or sys.stderr).write(f"warning: {message}\n")
 
 
-class InputError(Exception):
-    """Bad input that a program has found; its text is all that the user needs."""
+@contextlib.contextmanager
+def input_errors() -> Iterator[None]:
+    """Marks ``ValueError`` raised inside as the user's input being wrong.
+
+    Used around reading and building what the user asked for, never around the work
+    itself, where a ``ValueError`` is our fault and deserves its traceback.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+@contextlib.contextmanager
+def run_errors(path: Path, resume: str) -> Iterator[None]:
+    """Marks what the user can mend while ``path`` is written; ``resume`` continues."""
+    from jax_es.runs.checkpoint import CheckpointError  # late: it loads JAX
+
+    try:
+        yield
+    except (ConfigError, CheckpointError, MetricsError) as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error}); make it writable or free space, then "
+            f"continue with {resume}."
+        ) from error
+
+
+def opening(
+    begins: str, config: TrainConfig, mean: Any, details: str, path: Path
+) -> str:
+    """Says what is about to run, and with how many parameters."""
+    import jax
+
+    count = sum(leaf.size for leaf in jax.tree.leaves(mean))
+    return (
+        f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
+        f"{config.env.id}{details}. Run: {path}"
+    )
+
+
+class CommandLine(NamedTuple):
+    """A command line ``[PRESET] [--policy KIND] [OPTIONS]``, divided."""
+
+    preset: str | None
+    kind: str | None
+    rest: list[str]
+    """The options but ``--policy``."""
+
+    @property
+    def resumes_as_stored(self) -> bool:
+        """Whether the options' defaults are those of the run that is resumed."""
+        is_help = {"-h", "--help"} & {*self.rest}
+        return self.preset is None and "--resume" in self.rest and not is_help
+
+    def check_kind(self, stored: TrainConfig) -> None:
+        """Raises ``ConfigError`` if the kind is not that of the run to resume."""
+        kind = policy_kind(stored.policy)
+        require(
+            self.kind in (None, kind),
+            f"--resume would change the policy: it was {kind}, now {self.kind}. Leave "
+            "--policy out, or start a new run with another --name.",
+        )
+
+
+def split_command_line(argv: list[str]) -> CommandLine:
+    """Takes the preset and the policy off a command line.
+
+    Raises:
+        ConfigError: if ``--policy`` has no value.
+    """
+    rest = list(argv)
+    preset = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    return CommandLine(preset, take_option(rest, "--policy"), rest)
 
 
 def parse_options(
@@ -108,62 +182,87 @@ def parse_options(
     argv: list[str],
     program: str,
     *,
-    usage: str = "",
+    default: T | None = None,
     description: str | None = None,
-    short: dict[str, str] | None = None,
-    **options: Any,
+    learning_rate: str = "",
 ) -> T:
-    """Reads options into a dataclass with tyro, whose error boxes become one line.
+    """Reads options into a dataclass with tyro.
 
     Args:
         arguments: the dataclass.
-        argv: the command line.
+        argv: the options.
         program: its name, as ``"train"``.
-        usage: arguments that are no options, as ``--help`` shows them.
+        default: the options' defaults, of a program that has a PRESET.
         description: of the program, a paragraph a line; the dataclass' own docstring
             if not given.
-        short: short names of options.
-        **options: passed on to ``tyro.cli``.
+        learning_rate: the option that ``--lr`` is short for.
 
     Raises:
-        InputError: for whatever tyro refuses.
+        InputError: for whatever tyro rejects.
     """
-    parts = [argument.partition("=") for argument in argv]
-    argv = ["".join([(short or {}).get(name, name), *rest]) for name, *rest in parts]
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors), _docstrings_in_one_line():
-            parsed = tyro.cli(
-                arguments,
-                args=argv,
-                prog=f"{program_command(program)} {usage}".rstrip(),
-                description=description and _wrapped(description),
-                **options,
-            )
-        check_integers(dict(_leaves(dataclasses.asdict(parsed))))  # type: ignore
-        return parsed
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        text = _BOX.sub(" ", errors.getvalue())
-        # The box ends with a pointer to --help, which our line gives in its own way.
-        text = text.partition("For full helptext")[0].partition("Full helptext")[0]
-        text = " ".join(re.sub(r"Error parsing \w[\w.]*:", "", text).split())
-        raise InputError(f"{text} (--help lists all options)") from None
+    if learning_rate:
+        is_short = [argument.split("=")[0] == "--lr" for argument in argv]
+        pairs = zip(argv, is_short, strict=True)
+        argv = [a.replace("--lr", learning_rate, 1) if s else a for a, s in pairs]
+
+    def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
+        known = [name for name, _ in _options(default or arguments)]
+        raise InputError(f"{_reason(event, known)} (--help lists all options)")
+
+    usage = " [PRESET] [--policy KIND]" if default else ""
+    with tyro_errors.on_parse_error(reject), _docstrings_in_one_line():
+        parsed = tyro.cli(
+            arguments,
+            args=argv,
+            prog=f"{program_command(program)}{usage}",
+            description=description and _wrapped(description),
+            default=tyro.MISSING_NONPROP if default is None else default,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    check_integers({name.replace("-", "_"): v for name, v in _options(parsed)})
+    return parsed
 
 
-_BOX = re.compile(r"╭─[^─]*─+╮|[╭╮╰╯│─]+|\A\s*.*\n *-{3,}|-{3,}")
-"""What tyro draws around an error, title included; dashes where a terminal has no
-box characters."""
+def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
+    """Says why tyro rejects a command line whose options are ``known``."""
+    if isinstance(event, tyro_errors.UnrecognizedArgs):
+        names = [token.lstrip("-").replace("_", "-") for token in event.tokens]
+        close = [n for name in names for n in difflib.get_close_matches(name, known)]
+        hint = f"; perhaps you meant --{' or --'.join(close)}" if close else ""
+        return f"Unrecognized options: {', '.join(event.tokens)}{hint}"
+    if isinstance(event, tyro_errors.MissingArgs):
+        names = [each.arg.display_name() for each in event.missing_arguments]
+        return f"Missing: {', '.join(names)}"
+    argument = getattr(event, "argument", None)
+    name = argument.display_name() if argument is not None else ""
+    if isinstance(event, tyro_errors.InstantiationFailure):
+        message = " ".join(event.message.split())
+        return f"Error parsing {name}: {message}" if name else message
+    if isinstance(event, tyro_errors.InvalidChoice):
+        choices = ", ".join(event.choices)
+        return (
+            f"invalid choice {event.value!r} for argument '{name}'. Expected one of "
+            f"{choices}."
+        )
+    if isinstance(event, tyro_errors.BadValue) and argument is not None:
+        count = argument.lowered.nargs
+        return f"Missing value for argument '{name}'. Expected {count} values."
+    return str(event)
 
 
-def _leaves(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields single options by name."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from _leaves(value)
-        else:
+def _options(parsed: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the options of a dataclass by the names that tyro gives them."""
+    cls = parsed if isinstance(parsed, type) else type(parsed)
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(parsed):
+        value = getattr(parsed, field.name, None)
+        name = prefix + field.name.replace("_", "-")
+        if not dataclasses.is_dataclass(value):
             yield name, value
+            continue
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        is_nameless = any(getattr(each, "name", None) == "" for each in metadata)
+        yield from _options(value, prefix if is_nameless else f"{name}.")
 
 
 def _wrapped(text: str) -> str:
@@ -226,97 +325,3 @@ def named_folder(arguments: list[str]) -> tuple[Path, str | None]:
     name = take_option(copy, "--name")
     runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
     return Path(runs_dir or "runs"), name
-
-
-@contextlib.contextmanager
-def input_errors() -> Iterator[None]:
-    """Marks ``ValueError`` raised inside as the user's input being wrong.
-
-    Used around reading and building what the user asked for, never around the work
-    itself, where a ``ValueError`` is our fault and deserves its traceback.
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-class Stopped(BaseException):
-    """A signal asked the program to stop; like ``KeyboardInterrupt`` it is no error."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by signal {signum}")
-        self.signum = signum
-
-
-class StopSignals:
-    """Turns the first SIGINT or SIGTERM into a request, the second into an end.
-
-    Args:
-        at_once: the first raises :class:`Stopped` wherever the program is, instead of
-            waiting for :meth:`check`.
-
-    Attributes:
-        signum: the signal that came; None as long as there was none.
-    """
-
-    def __init__(self, at_once: bool = False) -> None:
-        self.signum: int | None = None
-        self._at_once = at_once
-        self._requested_at = 0.0
-        self._previous: dict[int, object] = {}
-        self._hook: Any = None
-
-    def __enter__(self) -> "StopSignals":
-        """Installs the handlers."""
-        if threading.current_thread() is threading.main_thread():  # Python's rule
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                self._previous[signum] = signal.signal(signum, self._request)
-            if self._at_once:
-                self._hook, sys.unraisablehook = sys.unraisablehook, self._raise_again
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Restores the previous handlers; what comes from now on comes too late."""
-        self._at_once = False
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)  # type: ignore[arg-type]
-        if self._hook is not None:
-            sys.unraisablehook = self._hook
-
-    def check(self) -> None:
-        """Raises :class:`Stopped` once a signal has come."""
-        if self.signum is not None:
-            raise Stopped(self.signum)
-
-    def _request(self, signum: int, _: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.signum is None:
-            self.signum, self._requested_at = signum, now
-            if self._at_once:
-                raise Stopped(signum)
-        elif now - self._requested_at >= PATIENCE_SECONDS:
-            # A second signal does what it would have done without us.
-            for number, handler in self._previous.items():
-                signal.signal(number, handler)  # type: ignore[arg-type]
-            signal.raise_signal(signum)
-
-    def _raise_again(self, unraisable: Any) -> None:
-        """Raises later what a destructor or a callback (JAX has some) has swallowed."""
-        if not isinstance(unraisable.exc_value, Stopped):
-            self._hook(unraisable)
-            return
-        stopped = unraisable.exc_value.signum
-        self._previous.setdefault(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
-        signal.signal(signal.SIGALRM, lambda *_: _raise(Stopped(stopped)))
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
-
-
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    """Prints a warning as one line, without the source line it came from."""
-    del category, filename, lineno, line
-    (file or sys.stderr).write(f"warning: {message}\n")

@@ -220,7 +220,7 @@ def restore_latest(
     if not checkpoints.steps():
         return None
     template = _checkpoint(mean, statistics, 0, more, 0, 0.0)
-    return checkpoints.restore_latest(template).state
+    return checkpoints.restore("last", template).state
 
 
 def _checkpoint(

@@ -93,7 +93,7 @@ def _restored(
     run: RunDirectory, checkpoints: Checkpoints, template: TrainState
 ) -> TrainState:
     """Restores the last checkpoint before which no record is missing."""
-    latest = checkpoints.restore_latest(template)
+    latest = checkpoints.restore("last", template)
     num_records = num_whole_records(run.path)
     if latest.step <= num_records:
         return latest.state

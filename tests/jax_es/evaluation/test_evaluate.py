@@ -303,9 +303,7 @@ def test_a_run_without_a_usable_checkpoint_is_one_line(copied, capsys):
     shutil.rmtree(copied / "checkpoints" / "best")
     for manifest in (copied / "checkpoints").rglob("manifest.json"):
         manifest.unlink()
-    assert "not written by jax_es" in refused(
-        [str(copied), "--checkpoint", "last"], capsys
-    )
+    assert "manifest.json" in refused([str(copied), "--checkpoint", "last"], capsys)
     shutil.rmtree(copied / "checkpoints")
     assert "no checkpoint" in refused([str(copied)], capsys)
 

@@ -12,7 +12,7 @@ import pytest
 
 import jax_es
 from jax_es import pretrain
-from jax_es.cli.options import Stopped
+from jax_es.cli.signals import Stopped
 from jax_es.config import EvaluationConfig
 from jax_es.imitation import pretraining
 from jax_es.imitation.cloning import CloningConfig

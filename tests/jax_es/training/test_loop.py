@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from envs.make import make as make_vector_env
-from jax_es.cli.options import Stopped
 from jax_es.cli.progress import Progress
+from jax_es.cli.signals import Stopped
 from jax_es.config import (
     ConfigError,
     EnvConfig,

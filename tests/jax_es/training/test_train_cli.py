@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from jax_es import train
-from jax_es.cli import options as command_line
+from jax_es.cli import signals as stop_signals
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import PRESETS, preset
 from jax_es.runs.directory import RunDirectory, find_run, git_commit, machine
@@ -348,7 +348,7 @@ def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch)
     monkeypatch.setattr("jax_es.training.generation.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == (
-        "SIGTERM: nothing had begun; begin again with the same command\n"
+        "SIGTERM: nothing had begun; start again with the same command\n"
     )
 
 
@@ -371,7 +371,7 @@ def check_that_signals_are_given_back(monkeypatch):
         assert stop.value.signum == signal.SIGINT
         # The same one through another path changes nothing; a later one is not ours.
         signal.raise_signal(signal.SIGINT)
-        monkeypatch.setattr(command_line, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(stop_signals, "PATIENCE_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,113 @@
+"""SIGINT and SIGTERM: a request to stop, and what a stopped program says."""
+
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from jax_es.runs.directory import (
+    RunDirectory,
+    experiment_of,
+    program_command,
+    resume_options,
+)
+
+PATIENCE_SECONDS = 1.0
+"""A signal may come twice at once: to a process, and through the parent it shares a
+group with. Only one that comes later means "at once"."""
+
+
+class Stopped(BaseException):
+    """A signal asked the program to stop; like ``KeyboardInterrupt`` it is no error."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by signal {signum}")
+        self.signum = signum
+
+
+class StopSignals:
+    """Turns the first SIGINT or SIGTERM into a request, the second into an end.
+
+    Args:
+        at_once: the first raises :class:`Stopped` wherever the program is, instead of
+            waiting for :meth:`check`.
+
+    Attributes:
+        signum: the signal that came; None as long as there was none.
+    """
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.signum: int | None = None
+        self._at_once = at_once
+        self._requested_at = 0.0
+        self._previous: dict[int, Any] = {}
+        self._hook: Any = None
+
+    def __enter__(self) -> "StopSignals":
+        """Installs the handlers."""
+        if threading.current_thread() is threading.main_thread():  # Python's rule
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._previous[signum] = signal.signal(signum, self._request)
+            if self._at_once:
+                self._hook, sys.unraisablehook = sys.unraisablehook, self._raise_again
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restores the previous handlers; what comes from now on comes too late."""
+        self._at_once = False
+        self._restore()
+        if self._hook is not None:
+            sys.unraisablehook = self._hook
+
+    def check(self) -> None:
+        """Raises :class:`Stopped` once a signal has come."""
+        if self.signum is not None:
+            raise Stopped(self.signum)
+
+    def _restore(self) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+
+    def _request(self, signum: int, _: FrameType | None) -> None:
+        if self.signum is None:
+            self.signum, self._requested_at = signum, time.monotonic()
+            if self._at_once:
+                raise Stopped(signum)
+        elif time.monotonic() - self._requested_at >= PATIENCE_SECONDS:
+            self._restore()
+            signal.raise_signal(signum)  # which ends the program
+
+    def _raise_again(self, unraisable: Any) -> None:
+        """Raises later what a destructor or a callback (JAX has some) has swallowed."""
+        stopped = unraisable.exc_value
+        if not isinstance(stopped, Stopped):
+            self._hook(unraisable)
+            return
+
+        def raise_stopped(*_: object) -> None:
+            raise Stopped(stopped.signum)
+
+        self._previous.setdefault(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+        signal.signal(signal.SIGALRM, raise_stopped)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
+def report_stop(stop: Stopped, outcome: str) -> int:
+    """Says what a stop signal leaves; returns the exit code of a program it ended."""
+    sys.stderr.write(f"{signal.Signals(stop.signum).name}: {outcome}\n")
+    return 128 + stop.signum
+
+
+def report_stopped_run(
+    stop: Stopped, program: str, run: RunDirectory, saved: str
+) -> int:
+    """Says what is saved of a run and how to continue it, if it has begun."""
+    if not run.exists() and experiment_of(run) is None:
+        return report_stop(stop, "nothing had begun; start again with the same command")
+    return report_stop(
+        stop,
+        f"{saved} in {run.path}; continue with {program_command(program)} "
+        f"{resume_options(run)}",
+    )
