@@ -4,30 +4,25 @@ Draws how they learned, how their populations spread, where the time went, and w
 several tasks say together. The numbers behind it are printed as Markdown tables.
 """
 
-import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from jax_es.analysis import aggregate, drawing, figures
 from jax_es.analysis.curves import (
+    AXES,
     RETURNS,
     Run,
-    axes,
     read_runs,
     sorted_into_panels,
     table,
 )
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, require
-from jax_es.runs.outputs import whole_file
-
-FORMATS = (".png", ".svg")
-"""What is written into a folder, of every figure."""
+from jax_es.config import require
 
 OF_POPULATIONS = ("population", "time", "iteration")
 """Figures of what only OpenAI-ES has."""
@@ -61,6 +56,39 @@ class Arguments:
     """TASK=RETURN, the return that counts as 1 in the aggregate; the best evaluation
     of the runs given if not said. The initial networks' count as 0."""
 
+    def __post_init__(self) -> None:
+        """Checks the fields."""
+        require(
+            self.runs != (),
+            "RUN is missing; give at least one folder of a run or an experiment.",
+        )
+        require(
+            self.folder.suffix == "" or self.figure != "all",
+            f"--output must be a folder with --figure all, got {self.output}.",
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where figures are written, or the file of the only one."""
+        own = self.runs[0] if len(self.runs) == 1 else Path()
+        return own / "plots" if self.output is None else self.output
+
+    @property
+    def references(self) -> dict[str, float]:
+        """The return that counts as 1, by task."""
+        found = {}
+        for text in self.reference:
+            task, _, value = text.rpartition("=")
+            try:
+                found[task] = float(value)
+            except ValueError:
+                found[task] = math.nan
+            require(
+                task != "" and math.isfinite(found[task]),
+                f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}.",
+            )
+        return found
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
@@ -70,24 +98,17 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "plot")
-        from jax_es.analysis import aggregate
-
-        if not arguments.runs:
-            raise ConfigError(
-                "RUN is missing; give at least one folder of a run or an experiment."
-            )
-        output = _output(arguments)
-        require(
-            output.suffix == "" or arguments.figure != "all",
-            f"--output must be a folder with --figure all, got {output}.",
-        )
+        references = arguments.references
         runs = read_runs(arguments.runs)
         _check_measured(arguments, runs)
         panels = sorted_into_panels(runs)
-        references = _references(arguments.reference)
-        written = []
-        for name, make in _figures(arguments, runs, references).items():
-            written += save_all(make(), output, name)
+        written = [
+            file
+            for name in _names(arguments, runs)
+            for file in drawing.save(
+                _draw(name, arguments, runs), arguments.folder, name
+            )
+        ]
     sys.stdout.write(table(panels) + "\n")
     if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
         text = aggregate.table(panels, RETURNS[arguments.y][0], references)
@@ -96,99 +117,50 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _output(arguments: Arguments) -> Path:
-    if arguments.output is not None:
-        return arguments.output
-    return (arguments.runs[0] if len(arguments.runs) == 1 else Path()) / "plots"
-
-
-def _references(texts: tuple[str, ...]) -> dict[str, float]:
-    """Reads ``TASK=RETURN``."""
-    references = {}
-    for text in texts:
-        task, _, value = text.rpartition("=")
-        with contextlib.suppress(ValueError):
-            references[task] = float(value)
-        require(
-            task != "" and math.isfinite(references.get(task, math.nan)),
-            f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}.",
-        )
-    return references
-
-
 def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
-    """Refuses to draw what a run that gradients trained does not have."""
-    for option, value in (
-        *(("--figure", figure) for figure in OF_POPULATIONS),
-        ("--x", "generations"),
-        ("--y", "population"),
+    """Rejects what a run that gradients trained does not have."""
+    for option, value, missing in (
+        ("--figure", arguments.figure, OF_POPULATIONS),
+        ("--x", arguments.x, ("generations",)),
+        ("--y", arguments.y, ("population",)),
     ):
-        if getattr(arguments, option.removeprefix("--")) == value:
-            for run in runs:
-                require(
-                    run.method.is_evolution,
-                    f"{option} {value}: {run.path} was trained by {run.method.title}, "
-                    "which has no generations and no population; leave that run or "
-                    f"{option} out.",
-                )
+        for run in runs:
+            require(
+                run.method.is_evolution or value not in missing,
+                f"{option} {value}: {run.path} was trained by {run.method.title}, "
+                "which has no generations and no population; leave that run or "
+                f"{option} out.",
+            )
 
 
-def _figures(
-    arguments: Arguments, runs: list[Run], references: dict[str, float]
-) -> dict[str, Callable[[], Any]]:
-    """Returns what draws each figure that is asked for, by name."""
-    from jax_es.analysis import aggregate, figures
+def _names(arguments: Arguments, runs: list[Run]) -> list[str]:
+    """Returns which figures to draw."""
+    if arguments.figure != "all":
+        return [arguments.figure]
+    names = ["learning"]
+    if any(run.method.is_evolution for run in runs):
+        names += OF_POPULATIONS
+    return names + ["aggregate"] * aggregate.is_comparable(sorted_into_panels(runs))
 
+
+def _draw(name: str, arguments: Arguments, runs: list[Run]) -> Any:
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
-    xs = axes(runs) if arguments.x == "all" else (arguments.x or "env-steps",)
-    along = "generations" if arguments.x in (None, "all") else arguments.x
-    known: dict[str, Callable[[], Any]] = {
-        "learning": lambda: figures.learning(panels, xs, arguments.y),
-        "population": lambda: figures.population(evolved, along),
-        "time": lambda: figures.time(evolved),
-        "iteration": lambda: figures.iteration(evolved),
-        "aggregate": lambda: figures.aggregated(panels, xs, arguments.y, references),
-    }
-    if arguments.figure != "all":
-        return {arguments.figure: known[arguments.figure]}
-    if not aggregate.is_comparable(panels):
-        del known["aggregate"]
-    if not evolved:
-        known = {name: d for name, d in known.items() if name not in OF_POPULATIONS}
-    return known
-
-
-def save_all(figure: Any, output: Path, name: str) -> list[Path]:
-    """Writes a figure: into the file ``output``, or as ``name`` into that folder.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ConfigError: for an unknown ending or a folder that cannot be written.
-    """
-    files = [output] if output.suffix else [output / f"{name}{end}" for end in FORMATS]
-    for file in files:
-        save(figure, file)
-    return files
-
-
-def save(figure: Any, output: Path) -> None:
-    """Writes the picture.
-
-    Raises:
-        ConfigError: for an unknown ending or a folder that cannot be written.
-    """
-    from jax_es.analysis import figures
-
-    try:
-        with figures.style(), whole_file(output) as draft:
-            figure.savefig(draft)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{output} cannot be written ({error}); choose another --output."
-        ) from error
+    xs, along = (arguments.x or "env-steps",), arguments.x or "generations"
+    if arguments.x == "all":
+        is_evolution = all(run.method.is_evolution for run in runs)
+        xs = tuple(x for x in AXES if is_evolution or x != "generations")
+        along = "generations"
+    match name:
+        case "learning":
+            return figures.learning(panels, xs, arguments.y)
+        case "population":
+            return figures.population(evolved, along)
+        case "time":
+            return figures.time(evolved)
+        case "iteration":
+            return figures.iteration(evolved)
+    return figures.aggregated(panels, xs, arguments.y, arguments.references)
 
 
 if __name__ == "__main__":

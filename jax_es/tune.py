@@ -95,7 +95,7 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             settings, folder, resume = parse(argv)
-            from jax_es.analysis import figures
+            from jax_es.analysis import drawing
             from jax_es.rollout.devices import (
                 configure_cpu_devices,
                 use_compilation_cache,
@@ -103,7 +103,7 @@ def _main(argv: list[str]) -> int:
             from jax_es.runs.checkpoint import CheckpointError
             from jax_es.training.build import with_machine
 
-            with figures.style():  # not after hours of work
+            with drawing.style():  # not after hours of work
                 tuning.load_optuna()
             configure_cpu_devices(settings.config.rollout.num_devices)
             use_compilation_cache()
@@ -223,8 +223,7 @@ def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> 
 
 def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     """Prints the trials and the best one's command; draws the picture."""
-    from jax_es.analysis import figures
-    from jax_es.plot import save_all
+    from jax_es.analysis import drawing, figures
 
     sys.stdout.write(table(study) + "\n")
     best = max(study.trials, key=tuning.outcome)
@@ -235,7 +234,7 @@ def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     )
     outcomes = [tuning.outcome(trial) for trial in study.trials]
     figure = figures.search(outcomes, tuning.importances(study))
-    pictures = save_all(figure, path / "plots", "search")
+    pictures = drawing.save(figure, path / "plots", "search")
     config, options, preset_name = settings
     again = command(configured(config, best.params), preset_name, options.seeds)
     _say(

@@ -40,7 +40,7 @@ HOMES = {
     "docstring_parser": {"cli/options"},
     "rich": {"cli/progress"},
     "tensorboardX": {"runs/metrics"},
-    "matplotlib": {"analysis/figures"},
+    "matplotlib": {"analysis/drawing"},
     "jinja2": {"analysis/page"},
     "optuna": {"tuning/search_space"},
     "sqlalchemy": {"tuning/study"},

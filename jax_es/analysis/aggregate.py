@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from jax_es.analysis.curves import Panels, common_grid, on_grid
 from jax_es.config import ConfigError, require
@@ -29,6 +28,10 @@ class Scale(NamedTuple):
 
     zero: float
     one: float
+
+    def scores(self, returns: np.ndarray) -> np.ndarray:
+        """Normalises returns."""
+        return (returns - self.zero) / (self.one - self.zero)
 
 
 class Interval(NamedTuple):
@@ -79,14 +82,13 @@ def check_comparable(panels: Panels) -> None:
         f"aggregate needs runs of at least two tasks, got {'; '.join(panels)}; one "
         "task's runs are compared by --figure learning.",
     )
-    variants = dict.fromkeys(kind for lines in panels.values() for kind in lines)
-    for task, lines in panels.items():
-        for kind in variants:
-            if kind not in lines:
-                raise ConfigError(
-                    f"aggregate needs every variant on every task, but {kind} was not "
-                    f"run on {task}; leave one of them out."
-                )
+    for kind in {kind: 0 for lines in panels.values() for kind in lines}:
+        for task, lines in panels.items():
+            require(
+                kind in lines,
+                f"aggregate needs every variant on every task, but {kind} was not run "
+                f"on {task}; leave one of them out.",
+            )
             require(
                 len(lines[kind]) > 1,
                 f"aggregate needs at least 2 seeds of each variant and task, but "
@@ -110,29 +112,19 @@ def curve(
 
     As far as every run on every task reaches.
     """
-    of_tasks = {task: lines[kind] for task, lines in panels.items()}
-    grid = common_grid([run for runs in of_tasks.values() for run in runs], x)
-    samples = [
-        _normalised(on_grid(runs, x, y, grid)[1].T, scale[task])
-        for task, runs in of_tasks.items()
-    ]
-    return grid, interval(samples)
+    runs = {task: lines[kind] for task, lines in panels.items()}
+    grid = common_grid([run for of_task in runs.values() for run in of_task], x)
+    values = {task: on_grid(r, x, y, grid)[1].T for task, r in runs.items()}
+    return grid, interval([scale[task].scores(v) for task, v in values.items()])
 
 
 def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interval:
     """Returns a variant's interquartile mean at its runs' last generations."""
-    return interval(
-        [
-            _normalised(
-                np.array([getattr(run[-1], y) for run in lines[kind]]), scale[task]
-            )
-            for task, lines in panels.items()
-        ]
-    )
-
-
-def _normalised(values: np.ndarray, scale: Scale) -> np.ndarray:
-    return (values - scale.zero) / (scale.one - scale.zero)
+    values = {
+        task: np.array([getattr(run[-1], y) for run in lines[kind]])
+        for task, lines in panels.items()
+    }
+    return interval([scale[task].scores(v) for task, v in values.items()])
 
 
 def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -146,6 +138,8 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
         >>> float(interquartile_mean(np.array([9.0, -100.0, 1.0, 2.0])))
         1.5
     """
+    from scipy import stats  # late: it takes long
+
     return stats.trim_mean(scores, 0.25, axis=axis)
 
 
@@ -157,6 +151,7 @@ def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
             runs each.
         seed: of the resampling.
     """
+    from scipy import stats
 
     def statistic(*resampled: np.ndarray, axis: int) -> np.ndarray:
         return interquartile_mean(np.concatenate(resampled, axis=axis), axis)

@@ -1,7 +1,7 @@
 """What runs have in common and where they differ: the numbers behind the figures.
 
 Runs are sorted into tasks, tasks into variants (a method, a kind of policy, its
-attention, its noise, what it began with, and whatever else differs), and the runs of a
+attention, its noise, what it began with, and whatever else differs). The runs of a
 variant are its seeds.
 """
 
@@ -14,8 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig, require
-from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, find_runs
+from jax_es.config import ConfigError, require
+from jax_es.runs.directory import (
+    FREE_TO_CHANGE,
+    ROUNDING_ALONE,
+    RunDirectory,
+    find_runs,
+)
 from jax_es.runs.method import FREE_SETTINGS, OPENAI_ES, Method
 from jax_es.runs.metrics import GenerationRecord, records_so_far
 from jax_es.train_config import TrainConfig, differing, policy_kind
@@ -50,7 +55,7 @@ class Run(NamedTuple):
         method: how it was trained.
         records: its finished generations, or evaluations; at least one.
         task: what it learned.
-        variant: what learned it, told apart from all other runs given.
+        variant: what learned it, unlike any other variant of the runs given.
     """
 
     path: str
@@ -70,17 +75,7 @@ def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
     return sorted_into_panels(read_runs(paths))
 
 
-def axes(runs: Iterable["Run"]) -> tuple[str, ...]:
-    """Returns those of :data:`AXES` along which runs can be compared.
-
-    A run that gradients trained numbers its evaluations, which are no generations.
-    """
-    if all(run.method.is_evolution for run in runs):
-        return tuple(AXES)
-    return tuple(x for x in AXES if x != "generations")
-
-
-def sorted_into_panels(runs: Iterable["Run"]) -> Panels:
+def sorted_into_panels(runs: Iterable[Run]) -> Panels:
     """Sorts the records of runs by task and variant."""
     panels: Panels = {}
     for run in runs:
@@ -98,36 +93,14 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     """
     runs: dict[str, Run] = {}
     for path in paths:
-        read = [_read(run.path) for run in find_runs(path)]
+        read = [_read(run) for run in find_runs(path)]
         if not any(run.records for run in read):
             raise ConfigError(f"{path} has no finished generation to plot.")
         runs |= {os.path.realpath(run.path): run for run in read if run.records}
-    return _disambiguate(list(runs.values()))
-
-
-def _read(path: str | os.PathLike[str]) -> Run:
-    (run,) = find_runs(path)
-    config, method = run.config(), run.method()
-    records = records_so_far(run.path)
-    name = variant(config, method, run.method_before())
-    return Run(str(path), config, method, records, _task(config.env), name)
-
-
-def _disambiguate(runs: list[Run]) -> list[Run]:
-    """Names in each variant what else its runs differ in, and refuses repeated runs."""
-    named = []
-    for run in runs:
-        alike = [r for r in runs if (r.task, r.variant) == (run.task, run.variant)]
-        told = [other.method.values(other.config) for other in alike]
-        fields = dict.fromkeys(
-            field
-            for other in told
-            for field in differing(told[0], other)
-            if field not in SAME_VARIANT
-        )
-        here = run.method.values(run.config)
-        values = [f", {_words(field)} {here.get(field)}" for field in fields]
-        named.append(run._replace(variant=run.variant + "".join(values)))
+    alike: dict[tuple[str, str], list[Run]] = {}
+    for run in runs.values():
+        alike.setdefault((run.task, run.variant), []).append(run)
+    named = [run for same in alike.values() for run in _disambiguate(same)]
     for a, b in itertools.combinations(named, 2):
         require(
             (a.task, a.variant, a.config.seed) != (b.task, b.variant, b.config.seed),
@@ -137,8 +110,33 @@ def _disambiguate(runs: list[Run]) -> list[Run]:
     return named
 
 
-def _words(field: str) -> str:
-    return field.split(".")[-1].replace("_", " ")
+def _read(run: RunDirectory) -> Run:
+    config, method, env = run.config(), run.method(), run.config().env
+    task = env.id
+    if env.max_episode_steps is not None:
+        task += f", {env.max_episode_steps} steps"
+    if not env.terminate_when_unhealthy:
+        task += ", falling allowed"
+    name = variant(config, method, run.method_before())
+    records = records_so_far(run.path)
+    return Run(str(run.path), config, method, records, task, name)
+
+
+def _disambiguate(runs: list[Run]) -> list[Run]:
+    """Adds to the variants of runs of one name what else the runs differ in."""
+    values = [run.method.values(run.config) for run in runs]
+    differing_fields = (f for other in values for f in differing(values[0], other))
+    fields = [f for f in dict.fromkeys(differing_fields) if f not in SAME_VARIANT]
+    return [
+        run._replace(
+            variant=run.variant
+            + "".join(
+                f", {field.split('.')[-1].replace('_', ' ')} {own.get(field)}"
+                for field in fields
+            )
+        )
+        for run, own in zip(runs, values, strict=True)
+    ]
 
 
 def variant(
@@ -148,8 +146,8 @@ def variant(
 
     Args:
         config: of the run.
-        method: how it was trained; not said of OpenAI-ES.
-        before: how the run was trained whose θ it began with, if it did so.
+        method: how it was trained; OpenAI-ES goes without saying.
+        before: how the run was trained whose θ it began with, if any.
 
     Example:
         >>> from jax_es.config import ESConfig
@@ -160,22 +158,16 @@ def variant(
         >>> variant(TrainConfig(), Method("td3", {}))
         'TD3, decision-transformer'
     """
-    name = policy_kind(config.policy)
-    if not method.is_evolution:
-        name = f"{method.title}, {name}"
     attention = getattr(config.policy, "attention", "window")
-    if attention != "window":
-        name += f", {attention}"
-    if method.is_evolution and config.es.perturbation == "low-rank":
-        name += f", rank {config.es.rank}"
-    return name if before is None else f"{name}, after {before.title}"
-
-
-def _task(env: EnvConfig) -> str:
-    """Names a task: runs with other limits on their episodes cannot be compared."""
-    limit = env.max_episode_steps
-    name = env.id if limit is None else f"{env.id}, {limit} steps"
-    return name if env.terminate_when_unhealthy else f"{name}, falling allowed"
+    is_low_rank = method.is_evolution and config.es.perturbation == "low-rank"
+    parts = [
+        "" if method.is_evolution else method.title,
+        policy_kind(config.policy),
+        "" if attention == "window" else attention,
+        f"rank {config.es.rank}" if is_low_rank else "",
+        "" if before is None else f"after {before.title}",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 class Band(NamedTuple):
@@ -215,17 +207,22 @@ def on_grid(
         y: the field of which.
         grid: the x's; :func:`common_grid` if not given.
     """
-    runs = [_with(records, y) for records in runs]
-    grid = common_grid(runs, x) if grid is None else grid
+    # A closing evaluation has no population.
+    whole = [
+        [r for r in records if r.num_episodes or not math.isnan(getattr(r, y))]
+        or records
+        for records in runs
+    ]
+    grid = common_grid(whole, x) if grid is None else grid
     # Before its first record a run has its initial mean: the first value holds.
-    values = [np.interp(grid, _field(r, x), _field(r, y)) for r in runs]
+    values = [np.interp(grid, _field(r, x), _field(r, y)) for r in whole]
     return grid, np.stack(values)
 
 
 def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     """Returns x's ``[G]`` at which runs are compared, as far as all of them reach.
 
-    The runs' own if they share them, as generations; else 200 in even distances, for
+    The runs' own if they share them, as generations; else 200 in even distances, since
     runs meet different x's where episodes differ in length.
     """
     xs = [_field(records, x) for records in runs]
@@ -236,12 +233,6 @@ def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     if len(shared) == min(map(len, xs)):
         return shared
     return np.linspace(start, end, 200)
-
-
-def _with(records: list[GenerationRecord], name: str) -> list[GenerationRecord]:
-    """Leaves out a closing evaluation, which has no population, where it matters."""
-    has = [r for r in records if r.num_episodes or not math.isnan(getattr(r, name))]
-    return has or records
 
 
 def _field(records: list[GenerationRecord], name: str) -> np.ndarray:
@@ -290,16 +281,16 @@ def spread(values: Sequence[float]) -> str:
 
 
 def describe_separation(panels: Panels) -> str:
-    """Says how far the seeds tell the variants of each task apart, a sentence a task.
+    """Says how far the seeds separate the variants of each task, a sentence a task.
 
-    Two variants are told apart if their runs' last evaluations do not overlap. Of n and
-    m runs that do not differ, this is so with a probability of 2/C(n + m, n).
+    Two variants are separate if their runs' last evaluations do not overlap. Of n and m
+    runs that do not differ, this is so with a probability of 2/C(n + m, n).
     """
-    sentences = [_reading(t, lines) for t, lines in panels.items() if len(lines) > 1]
+    sentences = [_separation(t, lines) for t, lines in panels.items() if len(lines) > 1]
     return "\n".join(sentences)
 
 
-def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
+def _separation(task: str, lines: Lines) -> str:
     last = {
         kind: [run[-1].evaluation_return_mean for run in runs]
         for kind, runs in lines.items()
@@ -309,14 +300,12 @@ def _reading(task: str, lines: dict[str, list[list[GenerationRecord]]]) -> str:
     said = f"{task}, last evaluation, median and range: {values}."
     if min(map(len, last.values())) == 1:
         return f"{said} One seed tells nothing apart."
-
-    def chance(a: str, b: str) -> float:
-        return 2 / math.comb(len(last[a]) + len(last[b]), len(last[a]))
-
-    apart = [
-        f"{a} and {b} do not overlap (equal ones would not in {chance(a, b):.0%} of "
-        "such experiments)"
-        for a, b in itertools.combinations(ordered, 2)
-        if min(last[a]) > max(last[b]) or max(last[a]) < min(last[b])
-    ]
+    apart = []
+    for a, b in itertools.combinations(ordered, 2):
+        n, m = len(last[a]), len(last[b])
+        if min(last[a]) > max(last[b]) or max(last[a]) < min(last[b]):
+            apart.append(
+                f"{a} and {b} do not overlap (equal ones would not in "
+                f"{2 / math.comb(n + m, n):.0%} of such experiments)"
+            )
     return f"{said} {'; '.join(apart) or 'All overlap: no difference is shown'}."

@@ -1,34 +1,39 @@
-"""Figures of runs, drawn with matplotlib: learning, population, time, aggregates.
+"""Figures of runs: learning, populations, time, aggregates, conditions, searches.
 
 Each function takes the runs of ``curves.group``, or evaluations, and returns a figure.
-Lines differ in colour and dashes, areas in hatching, so that they are told apart in
-print. Axes begin at 0 where nothing lies below, and legends hide no data.
 """
 
-import contextlib
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math
 import os
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jax_es.analysis import aggregate
 from jax_es.analysis.curves import AXES, RETURNS, Band, Panels, band, on_grid
-from jax_es.config import ConfigError
-from jax_es.evaluation.conditions import BASE, Condition, Evaluation
+from jax_es.analysis.drawing import (
+    Axes,
+    Figure,
+    add_legend,
+    assign_looks,
+    colour,
+    draw_band,
+    from_zero,
+    label_x,
+    style,
+    subplots,
+    with_seeds,
+)
 
-STYLE_FILE = Path(__file__).with_name("style.mplstyle")
+if TYPE_CHECKING:
+    from jax_es.evaluation.conditions import Evaluation
 
-LINE_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)))
-
-ROUND = (1, 2, 2.5, 5, 10)
-"""Distances between ticks, up to a power of ten."""
 
 TIMES = {
     "policy": ("seconds_policy", "0.35", ""),
@@ -39,38 +44,8 @@ TIMES = {
 }
 """Where a generation's time goes → record's field, shade of gray, hatching."""
 
-Figure = Any
-Axes = Any
-Draw = TypeVar("Draw", bound=Callable[..., Figure])
 
-
-@contextlib.contextmanager
-def style() -> Iterator[None]:
-    """Draws and saves in the package's style.
-
-    Raises:
-        ConfigError: if matplotlib is not installed.
-    """
-    try:
-        import matplotlib.style
-    except ImportError as error:
-        raise ConfigError(
-            f"plots need matplotlib ({error}); pip install -e '.[plot]'."
-        ) from error
-    with matplotlib.style.context(STYLE_FILE):
-        yield
-
-
-def _styled(draw: Draw) -> Draw:
-    @wraps(draw)
-    def styled(*args: Any, **options: Any) -> Figure:
-        with style():
-            return draw(*args, **options)
-
-    return styled  # type: ignore[return-value]
-
-
-@_styled
+@style()
 def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure:
     """Draws returns against each of ``xs``: median and quartiles over the seeds.
 
@@ -78,19 +53,19 @@ def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure
     """
     y_field, y_label = RETURNS[y]
     columns = len(xs) if len(xs) > 1 else None
-    figure, axes = _grid(len(panels) * len(xs), columns)
-    looks = _looks(_with_seeds(panels))
+    figure, axes = subplots(len(panels) * len(xs), columns)
+    looks = assign_looks(with_seeds(panels))
     for axis, (task, x) in zip(axes, itertools.product(panels, xs), strict=True):
         for kind, runs in sorted(panels[task].items()):
-            _draw_band(axis, band(runs, AXES[x][0], y_field), looks[kind])
+            draw_band(axis, band(runs, AXES[x][0], y_field), looks[kind])
         axis.set(title=task, ylabel=y_label)
-        _label_x(axis, x)
-        _from_zero(axis)
-    _add_legend(figure, axes)
+        label_x(axis, x)
+        from_zero(axis)
+    add_legend(figure, axes)
     return figure
 
 
-@_styled
+@style()
 def population(panels: Panels, x: str = "generations") -> Figure:
     """Draws how the members' returns spread, one panel a task and variant.
 
@@ -99,7 +74,7 @@ def population(panels: Panels, x: str = "generations") -> Figure:
     policy lies over it.
     """
     cells = _cells(panels)
-    figure, axes = _grid(len(cells))
+    figure, axes = subplots(len(cells))
     fields = ("return_mean", "return_p2_5", "return_p97_5", "evaluation_return_mean")
     for axis, (title, runs) in zip(axes, cells, strict=True):
         grid, *_ = on_grid(runs, AXES[x][0], fields[0])
@@ -107,34 +82,28 @@ def population(panels: Panels, x: str = "generations") -> Figure:
             np.median(on_grid(runs, AXES[x][0], field, grid)[1], axis=0)
             for field in fields
         )
+        gray = {"facecolor": "0.9", "edgecolor": "0.6", "linewidth": 0.6}
         axis.fill_between(
-            grid,
-            low,
-            high,
-            facecolor="0.9",
-            edgecolor="0.6",
-            hatch="///",
-            linewidth=0.6,
-            label="95 % of the members",
+            grid, low, high, hatch="///", label="95 % of the members", **gray
         )
-        axis.plot(grid, mean, color=_colour(0), label="mean of the members")
-        axis.plot(grid, evaluation, "--", color=_colour(1), label="mean policy θ")
+        axis.plot(grid, mean, color=colour(0), label="mean of the members")
+        axis.plot(grid, evaluation, "--", color=colour(1), label="mean policy θ")
         axis.set(title=title, ylabel="episode return")
-        _label_x(axis, x)
-        _from_zero(axis)
-    _add_legend(figure, axes)
+        label_x(axis, x)
+        from_zero(axis)
+    add_legend(figure, axes)
     return figure
 
 
-@_styled
+@style()
 def iteration(panels: Panels) -> Figure:
     """Draws the wall-clock time of each generation, one panel a task.
 
     Compiling, and whatever halts a run, makes a few generations many times as long as
     the others: they run off the top, where triangles mark them.
     """
-    figure, axes = _grid(len(panels))
-    looks = _looks(_with_seeds(panels))
+    figure, axes = subplots(len(panels))
+    looks = assign_looks(with_seeds(panels))
     for axis, (task, lines) in zip(axes, panels.items(), strict=True):
         bands = {
             kind: band(runs, "generation", "seconds_total")
@@ -145,34 +114,27 @@ def iteration(panels: Panels) -> Figure:
             for b in bands.values()
         )
         for row, (kind, values) in enumerate(bands.items()):
-            _draw_band(axis, values, looks[kind])
+            draw_band(axis, values, looks[kind])
             _mark_above(axis, values, top, looks[kind]["color"], row)
         axis.set(title=task, ylabel="wall-clock per generation (s)")
-        _label_x(axis, "generations")
-        _from_zero(axis)
+        label_x(axis, "generations")
+        from_zero(axis)
         axis.set_ylim(0, top)
-    _add_legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
-@_styled
+@style()
 def time(panels: Panels) -> Figure:
     """Draws where the time went, one bar a task and variant, over all generations."""
     cells = _cells(panels)
-    figure, (axis,) = _grid(1, size=(7.2, 1.1 + 0.5 * len(cells)))
-    shares = {name: [] for name in TIMES}
-    for _, runs in cells:
-        records = [record for run in runs for record in run]
-        # A closing evaluation, which is no generation, has none.
-        total = np.nansum([record.seconds_total for record in records])
-        for name, (field, _, _) in TIMES.items():
-            seconds = np.nansum([getattr(record, field) for record in records])
-            shares[name].append(100 * seconds / total if total else 0.0)
+    figure, (axis,) = subplots(1, size=(7.2, 1.1 + 0.5 * len(cells)))
     left = np.zeros(len(cells))
-    for name, (_, shade, hatch) in TIMES.items():
+    for name, (field, shade, hatch) in TIMES.items():
+        share = np.array([_share(runs, field) for _, runs in cells])
         bars = axis.barh(
             range(len(cells)),
-            shares[name],
+            share,
             left=left,
             height=0.62,
             label=name,
@@ -181,10 +143,10 @@ def time(panels: Panels) -> Figure:
             hatch=hatch,
             linewidth=0.6,
         )
-        texts = [f"{share:.0f} %" if share >= 6 else "" for share in shares[name]]
+        texts = [f"{value:.0f} %" if value >= 6 else "" for value in share]
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
         axis.bar_label(bars, texts, label_type="center", fontsize=8, bbox=box)
-        left += shares[name]
+        left += share
     axis.set_yticks(range(len(cells)), [title for title, _ in cells])
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
@@ -193,7 +155,16 @@ def time(panels: Panels) -> Figure:
     return figure
 
 
-@_styled
+def _share(runs: list[list[Any]], field: str) -> float:
+    """Returns which part of the runs' time a field of their records is, in percent."""
+    records = [record for run in runs for record in run]
+    # A closing evaluation, which is no generation, has none.
+    total = np.nansum([record.seconds_total for record in records])
+    part = np.nansum([getattr(record, field) for record in records])
+    return float(100 * part / total) if total else 0.0
+
+
+@style()
 def aggregated(
     panels: Panels,
     xs: Sequence[str],
@@ -210,17 +181,17 @@ def aggregated(
     """
     aggregate.check_comparable(panels)
     scale = aggregate.scales(panels, references)
-    looks = _looks({kind: kind for lines in panels.values() for kind in lines})
-    figure, axes = _grid(len(xs) + 1, min(len(xs) + 1, 4))
+    looks = assign_looks({kind: kind for lines in panels.values() for kind in lines})
+    figure, axes = subplots(len(xs) + 1, min(len(xs) + 1, 4))
     for axis, x in zip(axes, xs, strict=False):
         for kind, look in looks.items():
             grid, values = aggregate.curve(
                 panels, kind, AXES[x][0], RETURNS[y][0], scale
             )
-            _draw_band(axis, Band(grid, values.iqm, values.low, values.high), look)
+            draw_band(axis, Band(grid, values.iqm, values.low, values.high), look)
         axis.set(title=f"{len(panels)} tasks", ylabel="normalised score (IQM)")
-        _label_x(axis, x)
-        _from_zero(axis)
+        label_x(axis, x)
+        from_zero(axis)
     for row, (kind, look) in enumerate(looks.items()):
         end = aggregate.final(panels, kind, RETURNS[y][0], scale)
         axes[-1].errorbar(
@@ -234,12 +205,12 @@ def aggregated(
     axes[-1].set_yticks(range(len(looks)), list(looks))
     axes[-1].set_ylim(len(looks) - 0.5, -0.5)
     axes[-1].set(title="last generation", xlabel="normalised score (IQM)")
-    _from_zero(axes[-1], "x")
-    _add_legend(figure, axes[:-1])
+    from_zero(axes[-1], "x")
+    add_legend(figure, axes[:-1])
     return figure
 
 
-@_styled
+@style()
 def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     """Draws returns under changed conditions, one panel for each thing changed.
 
@@ -249,25 +220,35 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     Args:
         evaluations: of runs under the same conditions.
     """
-    swept = {
-        field.name: [
+    from jax_es.evaluation.conditions import BASE, Condition
+
+    panels = {}
+    for field in dataclasses.fields(Condition):
+        swept = [
             c for c in evaluations[0].results if getattr(c, field.name) is not None
         ]
-        for field in dataclasses.fields(Condition)
-    }
-    panels = {name: [BASE, *changed] for name, changed in swept.items() if changed}
-    figure, axes = _grid(len(panels))
-    looks = _looks({n: n for n in _disambiguated([e.path for e in evaluations])})
+        if swept:
+            panels[field.name] = [BASE, *swept]
+    figure, axes = subplots(len(panels))
+    looks = assign_looks({n: n for n in _short_names([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
-        for row, (evaluation, look) in enumerate(
-            zip(evaluations, looks.values(), strict=True)
+        # Side by side, so that error bars do not hide each other.
+        for offset, evaluation, look in zip(
+            0.12 * (np.arange(len(looks)) - (len(looks) - 1) / 2),
+            evaluations,
+            looks.values(),
+            strict=True,
         ):
+            returns = [evaluation.results[condition].returns for condition in shown]
+            finite = [r[np.isfinite(r)] for r in returns]
             low, median, high = np.transpose(
-                [_quartiles(evaluation.results[c].returns) for c in shown]
+                [
+                    np.percentile(r, [25, 50, 75]) if len(r) else np.full(3, np.nan)
+                    for r in finite
+                ]
             )
             axis.errorbar(
-                # Side by side, so that error bars do not hide each other.
-                np.arange(len(shown)) + 0.12 * (row - (len(evaluations) - 1) / 2),
+                np.arange(len(shown)) + offset,
                 median,
                 yerr=[median - low, high - median],
                 marker="o",
@@ -277,12 +258,12 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
         labels = [_value(getattr(condition, name)) for condition in shown]
         axis.set_xticks(range(len(shown)), labels, rotation=30, ha="right")
         axis.set(xlabel=name.replace("_", " "), ylabel="episode return")
-        _from_zero(axis, "y")
-    _add_legend(figure, axes)
+        from_zero(axis, "y")
+    add_legend(figure, axes)
     return figure
 
 
-@_styled
+@style()
 def search(
     outcomes: Sequence[tuple[int, float]], importances: dict[str, float]
 ) -> Figure:
@@ -292,118 +273,38 @@ def search(
         outcomes: each trial's last budget in environment steps, and its value there.
         importances: the fields' shares; without any there is no panel of them.
     """
-    figure, axes = _grid(2 if importances else 1)
+    figure, axes = subplots(2 if importances else 1)
     for row, budget in enumerate(sorted({steps for steps, _ in outcomes if steps})):
-        reached = [
-            (number, value)
+        reached = {
+            number: value
             for number, (steps, value) in enumerate(outcomes)
             if steps == budget and math.isfinite(value)
-        ]
+        }
         axes[0].plot(
-            *zip(*reached, strict=True) if reached else ((), ()),
+            [*reached],
+            [*reached.values()],
             "osD^v"[row % 5],
-            color=_colour(row),
+            color=colour(row),
             label=f"ended after {budget:,} steps",
         )
     axes[0].set(title="trials", ylabel="best evaluation return")
-    _label_x(axes[0], "generations")
+    label_x(axes[0], "generations")
     axes[0].set_xlabel("trial")
     if importances:
         names = list(importances)[::-1]
-        axes[1].barh(names, [importances[name] for name in names], color=_colour(0))
+        axes[1].barh(names, [importances[name] for name in names], color=colour(0))
         axes[1].set(title="importance at the first budget", xlabel="share")
-    _add_legend(figure, axes)
+    add_legend(figure, axes)
     return figure
-
-
-def _disambiguated(paths: Sequence[Path]) -> list[str]:
-    """Returns folders' names, with those of the folders above where they are alike."""
-    names = [path.name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath([path.absolute().parent for path in paths])
-    return [os.path.relpath(path, shared) for path in paths]
-
-
-def _quartiles(returns: np.ndarray) -> np.ndarray:
-    """Returns the quartiles of those returns that are finite; NaN without any."""
-    finite = returns[np.isfinite(returns)]
-    return np.percentile(finite, [25, 50, 75]) if len(finite) else np.full(3, np.nan)
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "as trained"
-    if value is True:
-        return "yes"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _grid(
-    count: int, columns: int | None = None, size: tuple[float, float] = (4.4, 3.3)
-) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with ``count`` panels of ``size`` inches each."""
-    from matplotlib.figure import Figure
-
-    columns = columns or (2 if count == 4 else min(3, count))
-    rows = math.ceil(count / columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows))
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[count:]:
-        axis.remove()
-    return figure, list(axes[:count])
-
-
-def _looks(labels: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Gives each variant one look and its label, the same in every panel."""
-    return {
-        kind: {
-            "label": labels[kind],
-            "color": _colour(index),
-            "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
-        }
-        for index, kind in enumerate(sorted(labels))
-    }
-
-
-def _with_seeds(panels: Panels) -> dict[str, str]:
-    """Labels each variant with the number of its seeds on the panels' tasks."""
-    counts: dict[str, list[int]] = {}
-    for lines in panels.values():
-        for kind, runs in lines.items():
-            counts.setdefault(kind, []).append(len(runs))
-    return {
-        kind: textwrap.fill(
-            f"{kind} ({' or '.join(map(str, sorted({*found})))} "
-            f"seed{'s' if max(found) > 1 else ''})",
-            48,
-        )
-        for kind, found in counts.items()
-    }
 
 
 def _cells(panels: Panels) -> list[tuple[str, list[Any]]]:
     """Returns a title and the runs of each task and variant."""
     return [
-        (f"{task}\n{_with_seeds({task: lines})[kind]}", lines[kind])
+        (f"{task}\n{with_seeds({task: lines})[kind]}", lines[kind])
         for task, lines in panels.items()
         for kind in sorted(lines)
     ]
-
-
-def _colour(index: int) -> str:
-    """Returns a colour of the style, as a figure keeps it wherever it is shown."""
-    from matplotlib.colors import to_hex
-
-    return to_hex(f"C{index % 7}")
-
-
-def _draw_band(axis: Axes, values: Band, look: dict[str, Any]) -> None:
-    # A single point has no line to be seen by.
-    axis.plot(values.x, values.median, marker="o" if len(values.x) == 1 else "", **look)
-    axis.fill_between(
-        values.x, values.low, values.high, color=look["color"], linewidth=0, alpha=0.1
-    )
 
 
 def _mark_above(axis: Axes, values: Band, top: float, colour: str, row: int) -> None:
@@ -425,63 +326,18 @@ def _mark_above(axis: Axes, values: Band, top: float, colour: str, row: int) -> 
     )
 
 
-def _from_zero(axis: Axes, names: str = "xy") -> None:
-    """Lets axes reach 0, and begin or end there if nothing lies beyond."""
-    for name in names:
-        low, high = getattr(axis.dataLim, f"interval{name}")
-        if low >= 0:
-            axis.set(**{f"{name}lim": (0, None)})
-        elif high <= 0:
-            axis.set(**{f"{name}lim": (None, 0)})
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Returns folders' names, with those of the folders above where they are alike."""
+    names = [path.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath([path.absolute().parent for path in paths])
+    return [os.path.relpath(path, shared) for path in paths]
 
 
-def _label_x(axis: Axes, x: str) -> None:
-    """Names the x axis with its unit, in numbers of a readable size."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
-
-    label = AXES[x][1]
-    if x == "env-steps":
-        axis.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    elif x == "generations":
-        axis.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND, integer=True))
-    else:
-        divisor, unit = _time_unit(axis.get_xlim()[1])
-        label = f"{label} ({unit})"
-        axis.xaxis.set_major_locator(_multiples(divisor))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s / divisor:g}"))
-    axis.set_xlabel(label)
-
-
-def _time_unit(seconds: float) -> tuple[float, str]:
-    """Returns the unit in which so many seconds are a small number: (seconds, name)."""
-    if seconds < 300:
-        return 1.0, "s"
-    return (60.0, "min") if seconds < 4 * 3600 else (3600.0, "h")
-
-
-def _multiples(unit: float) -> Any:
-    """Returns a locator of ticks at round numbers of a unit."""
-    from matplotlib.ticker import MaxNLocator
-
-    class Multiples(MaxNLocator):
-        def tick_values(self, vmin: float, vmax: float) -> Any:
-            return np.asarray(super().tick_values(vmin / unit, vmax / unit)) * unit
-
-    return Multiples(6, steps=ROUND)
-
-
-def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Names the lines of all panels, once, above them."""
-    named = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            named.setdefault(label, handle)
-    # A letter takes about 0.07 inches, a line's sample and the gaps 0.8.
-    letters = max(len(line) for name in named for line in name.splitlines())
-    entry = 0.8 + 0.07 * letters
-    columns = min(len(named), max(1, int(figure.get_figwidth() / entry)))
-    # The legend adds to the figure's height, not to take it from the panels.
-    rows = math.ceil(sum(len(name.splitlines()) for name in named) / columns)
-    figure.set_figheight(figure.get_figheight() + 0.18 * rows)
-    figure.legend(named.values(), named, loc="outside upper center", ncols=columns)
+def _value(value: Any) -> str:
+    if value is None:
+        return "as trained"
+    if value is True:
+        return "yes"
+    return f"{value:g}" if isinstance(value, float) else str(value)

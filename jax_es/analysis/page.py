@@ -1,27 +1,75 @@
-"""An HTML page that needs nothing but itself: ``page.html``, which escapes all text."""
+"""An HTML page about runs that needs nothing but itself, from ``page.html``."""
 
 import base64
 import html
+import io
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jax_es.analysis import aggregate, drawing, figures
+from jax_es.analysis.curves import (
+    SAME_VARIANT,
+    TABLE_HEADS,
+    Panels,
+    Run,
+    sorted_into_panels,
+    summary,
+)
 from jax_es.config import ConfigError
+from jax_es.runs.directory import find_run
+from jax_es.runs.method import Method
+from jax_es.runs.reproduce import command, origin
+from jax_es.train_config import differing, flat, flatten
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 
+FILLED_IN = ("seed", "rollout.num_devices")
+"""Fields that a program fills in, and that are no change of a preset."""
 
-def render(**content: Any) -> str:
+
+def page(
+    title: str,
+    runs: Sequence[Run],
+    evaluations: dict[str, Any] | None = None,
+    videos: Iterable[Path] = (),
+) -> str:
     """Returns the page.
 
     Args:
-        **content: what the template names.
+        title: its heading.
+        runs: what it is about.
+        evaluations: what ``evaluate --json`` said, by the name to show it under.
+        videos: files to show.
 
     Raises:
         ConfigError: if Jinja2 is not installed.
     """
+    evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
+    tasks: dict[str, list[Variant]] = {}
+    for task, lines in sorted_into_panels(runs).items():
+        tasks[task] = [
+            Variant(kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
+            for kind in sorted(lines)
+        ]
+    return render(
+        title=title,
+        heads=TABLE_HEADS[1:],
+        tasks=tasks,
+        pictures={task: _pictures(task, runs, evolved) for task in tasks},
+        differences={task: _differences(variants) for task, variants in tasks.items()},
+        together=_together(sorted_into_panels(runs)),
+        time=_svg(figures.time(evolved), "Where the time went") if evolved else "",
+        evaluations=evaluations or {},
+        videos={str(file): data_url(file) for file in videos},
+    )
+
+
+def render(**content: Any) -> str:
+    """Fills ``page.html`` in, which escapes all text."""
     try:
         import jinja2
     except ImportError as error:
@@ -40,6 +88,139 @@ def render(**content: Any) -> str:
     return template.render(**content)
 
 
+class Variant:
+    """What the page says of the seeds of one variant on one task.
+
+    Args:
+        name: of the variant.
+        runs: its seeds.
+    """
+
+    def __init__(self, name: str, runs: Iterable[Run]) -> None:
+        self.name = name
+        self.runs = sorted(runs, key=lambda run: run.config.seed)
+        self.first = self.runs[0]
+        self.summary = summary([run.records for run in self.runs])
+        self.record = find_run(self.first.path).record()
+        self.origin = origin(
+            self.first.config, self.record["preset"], self.first.method
+        )
+        # Fields that are newer than the run: nobody chose their values.
+        self.newer = {*flat(self.first.config)} - {*flatten(self.record["config"])}
+
+    @property
+    def last(self) -> float:
+        """The median of the last evaluations."""
+        return float(self.summary[1].partition(" ")[0])
+
+    @property
+    def values(self) -> dict[str, object]:
+        """What decided its first run, by name."""
+        return self.first.method.values(self.first.config)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The part of the configuration that its method reads."""
+        reads = self.first.method.reads
+        return {k: v for k, v in self.record["config"].items() if reads(k)}
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """When it was begun, and by what on what."""
+        found = {
+            "begun": self.record.get("created"),
+            "commit": self.record.get("git_commit"),
+            **self.record.get("machine", {}),
+            **self.record.get("versions", {}),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def start(self) -> str:
+        """The run whose θ it began with; empty if none."""
+        if "init" not in self.record:
+            return ""
+        source = self.record["init"]
+        return (
+            f"Began with θ of {source['run']}, checkpoint {source['checkpoint']}, "
+            f"trained by {Method(*source['method']).title}."
+        )
+
+    @property
+    def changes(self) -> dict[str, tuple[object, object]]:
+        """What the user changed of the preset: field → (before, after)."""
+        unchosen = {*FILLED_IN, *self.newer}
+        return {f: v for f, v in self.origin.changes.items() if f not in unchosen}
+
+    @property
+    def commands(self) -> list[str]:
+        """What trains it anew, at the commit that trained it."""
+        preset, method = self.record["preset"], self.first.method
+        seeds = [run.config.seed for run in self.runs]
+        is_experiment = (
+            method.is_evolution
+            and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+            and all(
+                {*differing(self.values, method.values(run.config))} <= {"seed"}
+                for run in self.runs
+            )
+        )
+        if is_experiment:
+            commands = [command(self.first.config, preset, len(seeds), self.newer)]
+        else:
+            commands = [
+                command(run.config, preset, 1, self.newer, method) for run in self.runs
+            ]
+        if commit := self.record.get("git_commit"):
+            is_changed = commit.endswith("+")
+            note = "  # and changes that were not committed" if is_changed else ""
+            commands.insert(0, f"git checkout {commit.rstrip('+')}{note}")
+        return commands
+
+
+def _differences(variants: Sequence[Variant]) -> list[list[object]]:
+    """Lists the fields that all variants of a task have, and not all alike."""
+    told = [variant.values for variant in variants]
+    return [
+        [field, *(values[field] for values in told)]
+        for field in told[0]
+        if field not in SAME_VARIANT
+        and all(field in values for values in told)
+        and any(values[field] != told[0][field] for values in told)
+    ]
+
+
+def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[str]:
+    """Draws a task's panels one by one, so that they stand in a column on a phone."""
+    lines = sorted_into_panels(runs)[task]
+    # Of a single variant, the curve against time says what that against steps does.
+    xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
+    drawn = {
+        f"Evaluation return on {task}, {x}": figures.learning({task: lines}, (x,))
+        for x in xs
+    }
+    for kind, records in sorted(evolved.get(task, {}).items()):
+        label = f"Returns of the population of {kind} on {task}"
+        drawn[label] = figures.population({task: {kind: records}})
+    if task in evolved:
+        label = f"Wall-clock time of a generation on {task}"
+        drawn[label] = figures.iteration({task: evolved[task]})
+    return [_svg(figure, label) for label, figure in drawn.items()]
+
+
+def _together(panels: Panels) -> str:
+    if not aggregate.is_comparable(panels):
+        return ""
+    return _svg(figures.aggregated(panels, ("env-steps",)), "All tasks together")
+
+
+def _svg(figure: Any, label: str) -> str:
+    file = io.StringIO()
+    with drawing.style():
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return inline_svg(file.getvalue(), label)
+
+
 def inline_svg(svg: str, label: str) -> str:
     """Returns a picture as a part of the page.
 
@@ -52,9 +233,7 @@ def inline_svg(svg: str, label: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     # Pictures of one page share their ids' namespace.
     name = re.sub(r"\W+", "-", label)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = svg.replace("url(#", f"url(#{name}-")
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     attributes = f'role="img" aria-label="{html.escape(label)}" '
     return svg.replace("<svg ", f"<svg {attributes}", 1)
 

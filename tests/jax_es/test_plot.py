@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_es import plot
-from jax_es.analysis import curves, figures, page
+from jax_es.analysis import curves, drawing, figures, page
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.rollout.engine import RolloutResult
@@ -357,7 +357,9 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
 
 def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(plot, "save", lambda figure, file: drawn.update({file: figure}))
+    monkeypatch.setattr(
+        plot.drawing, "save", lambda figure, file, _: drawn.update({file: figure}) or []
+    )
     for x, panels in ((), 2), (("--x", "all"), 6):
         arguments = [*map(str, runs), "--output", str(tmp_path / "a.png"), *x]
         assert plot.main(arguments) == 0
@@ -367,5 +369,5 @@ def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch)
 def test_style_and_template_are_part_of_the_package():
     files = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packaged = files["tool"]["setuptools"]["package-data"]["jax_es.analysis"]
-    for file in (figures.STYLE_FILE, page.TEMPLATE):
+    for file in (drawing.STYLE_FILE, page.TEMPLATE):
         assert file.is_file() and file.name in packaged

@@ -225,7 +225,7 @@ def test_the_browser_would_have_complained(browse, tmp_path):
     page = tmp_path / "bad.html"
 
     def bad(source):
-        return small_page(videos=[("bad", source)]).replace("<video ", "<img ")
+        return small_page(videos={"bad": source}).replace("<video ", "<img ")
 
     page.write_text(bad("https://example.org/a.png"))
     _, log = browse(page, "--dump-dom")
@@ -236,13 +236,14 @@ def test_the_browser_would_have_complained(browse, tmp_path):
 
 
 def small_page(**content):
-    empty = {"title": "", "tasks": [], "together": "", "time": "", "evaluations": {}}
-    return render(**{**empty, "videos": [], **content})
+    empty = {key: {} for key in ("tasks", "pictures", "differences", "evaluations")}
+    texts = dict.fromkeys(("title", "together", "time"), "")
+    return render(**{**empty, **texts, "heads": [], **content})
 
 
 def test_text_is_escaped_wherever_it_enters():
     told = {EVIL: {EVIL: EVIL, "rows": [{EVIL: [EVIL]}]}}
-    page = small_page(title=EVIL, evaluations=told, videos=[(EVIL, f"data:{EVIL}")])
+    page = small_page(title=EVIL, evaluations=told, videos={EVIL: f"data:{EVIL}"})
     read = Reader(page)
     assert "script" not in read.tags and "b" not in read.tags
     assert read.text.count(EVIL) == 8 and ("src", f"data:{EVIL}") in read.attributes

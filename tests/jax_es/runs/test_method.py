@@ -10,7 +10,6 @@ import pytest
 
 from jax_es import evaluate, plot, pretrain, report, teacher
 from jax_es.analysis import curves, figures
-from jax_es.analysis.curves import read_runs
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluation.conditions import prepare
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
@@ -148,9 +147,7 @@ def test_learning_is_drawn_along_what_all_have(everything, tmp_path, capsys):
     assert (
         "| cloning, decision-transformer | 1 | 10 | 30 | 30 | 0.00 M | 3.0 |" in table
     )
-    runs = read_runs(everything)
-    assert curves.axes(runs) == ("env-steps", "seconds")
-    figure = figures.learning(curves.sorted_into_panels(runs), curves.axes(runs))
+    figure = figures.learning(curves.group(everything), ("env-steps", "seconds"))
     for axis, end in zip(figure.axes, (1000, 180), strict=True):
         lines = {line.get_label(): line for line in axis.lines}
         assert len(lines) == len(NAMES)
@@ -166,8 +163,6 @@ def test_learning_is_drawn_along_what_all_have(everything, tmp_path, capsys):
     assert steps.get_xdata().tolist() == [0] and steps.get_ydata().tolist() == [30]
     assert steps.get_marker() == "o"  # or nothing of it would be seen
     assert seconds.get_xdata().tolist() == [60, 120, 180]
-    # OpenAI-ES alone keeps its generations.
-    assert curves.axes(read_runs(everything[:2])) == tuple(curves.AXES)
 
 
 def test_only_gradients_leave_no_figure_of_populations(everything, tmp_path):
