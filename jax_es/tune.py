@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import tyro
 
@@ -72,20 +72,6 @@ class Arguments:
     which may run any code."""
 
 
-class Request(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        settings: of the study.
-        folder: the study's.
-        resume: whether to continue what is there.
-    """
-
-    settings: tuning.Settings
-    folder: RunDirectory
-    resume: bool
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
     return run_program(_main, argv)
@@ -134,8 +120,11 @@ def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def parse(argv: list[str]) -> Request:
+def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     """Reads the command line.
+
+    Returns:
+        What the study is, its folder, and whether to continue what is there.
 
     Raises:
         ConfigError: for unknown names and impossible values.
@@ -145,15 +134,14 @@ def parse(argv: list[str]) -> Request:
     if "--resume" in line.rest and not {"-h", "--help"} & {*line.rest}:
         path = path_to_resume(*named_folder(line.rest))
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
-        own = (stored.preset, policy_kind(stored.config.policy))
+        own = stored.preset, policy_kind(stored.config.policy)
         require(
             line.preset in (None, own[0]) and line.kind in (None, own[1]),
             f"--resume would change the study in {path}: it searches around preset "
             f"{own[0]} with policy {own[1]}; leave PRESET and --policy out.",
         )
-    default = stored or around(
-        DEFAULT_PRESET if line.preset is None else line.preset, line.kind
-    )
+    name = DEFAULT_PRESET if line.preset is None else line.preset
+    default = stored or around(name, line.kind)
     arguments = parse_options(
         Arguments,
         line.rest,
@@ -165,18 +153,14 @@ def parse(argv: list[str]) -> Request:
     from jax_es.training.build import check_cores, with_game
 
     check_name(arguments.name)
-    settings = tuning.Settings(
-        with_game(arguments.config), arguments.tuning, default.preset
-    )
-    config = settings.config
-    name = arguments.name or (
-        f"tune-{default.preset}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    )
-    folder = RunDirectory(arguments.runs_dir / name, STUDY_FILE)
+    config = with_game(arguments.config)
+    settings = tuning.Settings(config, arguments.tuning, default.preset)
+    now = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    path = arguments.runs_dir / (arguments.name or f"tune-{default.preset}-{now}")
     if stored is not None:
-        _check_same(stored, settings, folder.path)
+        _check_same(stored, settings, path)
         named = names_environment(line.rest)
-        check_import(config.env.id, folder.path, arguments.trust or named)
+        check_import(config.env.id, path, arguments.trust or named)
     else:
         check_cores(config.rollout)
         require(
@@ -186,37 +170,28 @@ def parse(argv: list[str]) -> Request:
         )
     if arguments.trust and config.init is not None:
         trust_source(config.init)
-    return Request(settings, folder, stored is not None)
+    return settings, RunDirectory(path, STUDY_FILE), stored is not None
 
 
 def around(preset_name: str, kind: str | None = None) -> tuning.Settings:
-    """Returns a search around a preset, whose runs end by steps, not by generations.
-
-    Raises:
-        ConfigError: for unknown names.
-    """
+    """Returns a search around a preset, whose runs end by steps, not by generations."""
     config = preset(preset_name, kind)
-    config = dataclasses.replace(
-        config,
-        num_generations=100_000,
-        max_env_steps=config.max_env_steps or LAST_BUDGET,
-    )
+    steps = config.max_env_steps or LAST_BUDGET
+    config = dataclasses.replace(config, num_generations=100_000, max_env_steps=steps)
     return tuning.Settings(config, TuningConfig(), preset_name)
 
 
 def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> None:
-    """Refuses to resume as another study; more trials are the same one's."""
+    """Rejects a resume as another study; more trials are the same one's."""
     before, now = (
         {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
         for each in (stored, given)
     )
-    changed = "; ".join(
-        f"{name} was {was!r}, now {is_now!r}"
-        for name, (was, is_now) in differing(before, now).items()
-    )
+    changes = differing(before, now).items()
+    said = "; ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in changes)
     require(
-        not changed,
-        f"--resume would change the study in {path}: {changed}. Leave these as they "
+        not changes,
+        f"--resume would change the study in {path}: {said}. Leave these as they "
         "were, or start a new study with another --name.",
     )
 
@@ -227,8 +202,9 @@ def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
 
     sys.stdout.write(table(study) + "\n")
     best = max(study.trials, key=tuning.outcome)
+    steps, value = tuning.outcome(best)
     require(
-        tuning.outcome(best).steps > 0,
+        steps > 0,
         "no trial could be trained: their fields do not fit together; search others "
         "with another --name.",
     )
@@ -238,8 +214,8 @@ def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     config, options, preset_name = settings
     again = command(configured(config, best.params), preset_name, options.seeds)
     _say(
-        f"Best: trial {best.number}, {tuning.outcome(best).value:.1f} ({options.value} "
-        f"over {options.seeds} seeds): {tuning.trial_folder(path, best.number).path}\n"
+        f"Best: trial {best.number}, {value:.1f} ({options.value} over "
+        f"{options.seeds} seeds): {tuning.trial_folder(path, best.number).path}\n"
         f"Train it anew: {again}\n"
         f"Pictures: {' '.join(map(str, pictures))}"
     )

@@ -43,7 +43,6 @@ HOMES = {
     "matplotlib": {"analysis/drawing"},
     "jinja2": {"analysis/page"},
     "optuna": {"tuning/search_space"},
-    "sqlalchemy": {"tuning/study"},
     "scipy": {"analysis/aggregate", "evaluation/rank_test"},
     "minari": {"imitation/datasets", "imitation/dataset_writer"},
     "h5py": {"imitation/datasets", "imitation/dataset_writer"},

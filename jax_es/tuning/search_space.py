@@ -131,14 +131,6 @@ def configured(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     return from_dict(values)
 
 
-def lowest(searched: Mapping[str, Distribution]) -> dict[str, Any]:
-    """Returns each field's lowest value, or its first choice."""
-    return {
-        name: each.choices[0] if hasattr(each, "choices") else each.low
-        for name, each in searched.items()
-    }
-
-
 def unchanged(
     config: TrainConfig, searched: Mapping[str, Distribution]
 ) -> dict[str, Any] | None:

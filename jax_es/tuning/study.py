@@ -1,24 +1,22 @@
 """Hyperparameter search by successive halving: Optuna chooses, experiments train.
 
-A study is a folder. ``study.json`` says what is searched, ``study.db`` is Optuna's
-record of the finished trials, and ``trial-0000/``, ``trial-0001/`` … are experiments
-like any other (``seeds.py``), each with the values that it reached.
+A study is a folder. ``study.json`` says what is searched, and ``trial-0000/``,
+``trial-0001/`` … are experiments like any other (``seeds.py``), each with the values
+that it reached.
 
 All runs of a trial train to a first budget of environment steps. The trials with the
 best values there go on to the next budget, which a run does by resuming, so that a
 trial's numbers are those of one uninterrupted training.
 
-The trial that is being trained is kept in memory only. What Optuna decides follows from
-the finished trials and the trial's number: a study that was killed repeats its
-decisions, finds the trial's values in its folder, and goes on.
+Optuna's study is kept in memory. What it decides follows from the trials' values and
+their numbers: a study that is resumed makes the same decisions again, finds the values
+in the trials' folders, and goes on.
 """
 
-import contextlib
 import dataclasses
-import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +29,12 @@ from jax_es.tuning.search_space import (
     default_search,
     field_of,
     load_optuna,
-    lowest,
     space,
     unchanged,
 )
 
 DATABASE = "study.db"
+"""A finished study as Optuna's dashboard reads it."""
 
 DEFAULT = "default"
 """The word in ``--search`` that stands for :func:`default_search`."""
@@ -70,7 +68,7 @@ def check(settings: Settings) -> Settings:
 
     config, tuning, _ = settings
     require(
-        budgets(config, tuning)[0] >= 1,
+        budgets(settings)[0] >= 1,
         f"rungs {tuning.rungs} and reduction_factor {tuning.reduction_factor} leave "
         f"less than one of max_env_steps {config.max_env_steps} for the first budget; "
         "use fewer rungs or more steps.",
@@ -80,9 +78,13 @@ def check(settings: Settings) -> Settings:
         meant = default_search(config) if given == DEFAULT else (given,)
         lines |= {field_of(line): line for line in meant}
     tuning = dataclasses.replace(tuning, search=tuple(lines.values()))
-    # One build finds what only the environment can refuse.
-    first = configured(config, lowest(space(config, tuning.search)))
-    check_buildable(first, range(config.seed, config.seed + tuning.seeds))
+    # One build, of each field's lowest value, finds what only the environment rejects.
+    lowest = {
+        name: each.choices[0] if hasattr(each, "choices") else each.low
+        for name, each in space(config, tuning.search).items()
+    }
+    seeds = range(config.seed, config.seed + tuning.seeds)
+    check_buildable(configured(config, lowest), seeds)
     return settings._replace(tuning=tuning)
 
 
@@ -129,23 +131,31 @@ def tune(
         Optuna's study of all trials.
     """
     optuna = load_optuna()
-    config, tuning, _ = settings = read(folder)
+    settings = read(folder)
+    config, tuning, _ = settings
     searched = space(config, tuning.search)
-    steps = budgets(config, tuning)
-    pruner = optuna.pruners.SuccessiveHalvingPruner(steps[0], tuning.reduction_factor)
-    with _database(folder.path / DATABASE) as stored:
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.add_trials(stored.trials)
-        own = unchanged(config, searched)
-        if own is not None and not study.trials:
-            study.enqueue_trial(own)
-        for number in range(len(stored.trials), tuning.trials):
-            check_stop()
-            seed = stream(config.seed, "tuning", number).integers(2**32)
-            study.sampler = optuna.samplers.TPESampler(seed=int(seed))
-            trial = study.ask(searched)
-            _train(study, trial, settings, folder.path, say, check_stop)
-            stored.add_trial(study.trials[number])
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(
+        storage=storage,
+        study_name="jax-es",
+        direction="maximize",
+        pruner=optuna.pruners.SuccessiveHalvingPruner(
+            budgets(settings)[0], tuning.reduction_factor
+        ),
+    )
+    own = unchanged(config, searched)
+    if own is not None:
+        study.enqueue_trial(own)
+    for number in range(tuning.trials):
+        check_stop()
+        seed = stream(config.seed, "tuning", number).integers(2**32)
+        study.sampler = optuna.samplers.TPESampler(seed=int(seed))
+        _train(study, study.ask(searched), settings, folder.path, say, check_stop)
+    file = folder.path / DATABASE
+    file.unlink(missing_ok=True)
+    optuna.copy_study(
+        from_study_name="jax-es", from_storage=storage, to_storage=f"sqlite:///{file}"
+    )
     return study
 
 
@@ -160,19 +170,19 @@ def _train(
     """Trains a trial to its last budget, or to the one where it is not good enough."""
     from jax_es.training.seeds import train_seeds
 
-    optuna = load_optuna()
+    states = load_optuna().trial.TrialState
     config, tuning, preset = settings
     name = f"trial {trial.number:04d} ({trial.number + 1} of {tuning.trials})"
     try:
         config = configured(config, trial.params)
     except ValueError as error:
         say(f"{name} fails, its fields do not fit together: {error}")
-        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        study.tell(trial, state=states.FAIL)
         return
     folder = trial_folder(path, trial.number)
     values = _values_so_far(folder, config)
-    steps = budgets(config, tuning)
-    for rung, budget in enumerate(steps):
+    last = config.max_env_steps
+    for rung, budget in enumerate(budgets(settings)):
         if rung == len(values):
             results = train_seeds(
                 dataclasses.replace(config, max_env_steps=budget),
@@ -183,16 +193,16 @@ def _train(
                 label=name,
                 check_stop=check_stop,
             )
-            best = [_number(result.best_evaluation) for result in results]
+            best = [_finite_or_lowest(result.best_evaluation) for result in results]
             average = {"median": statistics.median, "mean": statistics.fmean}
             values.append(average[tuning.value](best))
             folder.update(rungs=[v if math.isfinite(v) else None for v in values])
         trial.report(values[rung], budget)
-        if budget != steps[-1] and trial.should_prune():
+        if budget != last and trial.should_prune():
             say(f"{name} ends at {values[rung]:.1f} after {budget:,} steps")
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            study.tell(trial, state=states.PRUNED)
             return
-    say(f"{name} reaches {values[-1]:.1f} after {steps[-1]:,} steps")
+    say(f"{name} reaches {values[-1]:.1f} after {last:,} steps")
     study.tell(trial, values[-1])
 
 
@@ -212,45 +222,34 @@ def _values_so_far(folder: RunDirectory, config: TrainConfig) -> list[float]:
         f"{folder.path / folder.file}: rungs must be numbers or null, got {values}; "
         "restore it from a copy.",
     )
-    return [_number(value) for value in values]
+    return [_finite_or_lowest(value) for value in values]
 
 
-def _number(value: float | None) -> float:
-    """Returns a value, or the lowest there is for what never was finite."""
+def _finite_or_lowest(value: float | None) -> float:
     return -math.inf if value is None or math.isnan(value) else value
 
 
-def budgets(config: TrainConfig, tuning: TuningConfig) -> list[int]:
+def budgets(settings: Settings) -> list[int]:
     """Returns the environment steps that a run has taken at the end of each rung.
 
     Example:
-        >>> budgets(TrainConfig(max_env_steps=1000), TuningConfig(rungs=3))
+        >>> config = TrainConfig(max_env_steps=1000)
+        >>> budgets(Settings(config, TuningConfig(rungs=3), "hopper"))
         [111, 333, 1000]
     """
-    last, factor = config.max_env_steps or 0, tuning.reduction_factor
-    first = last // factor ** (tuning.rungs - 1)
-    return [first * factor**rung for rung in range(tuning.rungs - 1)] + [last]
+    last = settings.config.max_env_steps or 0
+    factor, rungs = settings.tuning.reduction_factor, settings.tuning.rungs
+    first = last // factor ** (rungs - 1)
+    return [first * factor**rung for rung in range(rungs - 1)] + [last]
 
 
-class Outcome(NamedTuple):
-    """How far a trial got.
+def outcome(trial: Trial) -> tuple[int, float]:
+    """Returns a finished trial's last budget and its value there.
 
-    Attributes:
-        steps: the last budget that its runs trained to; 0 if its fields do not fit
-            together.
-        value: its value there.
+    The largest is the best trial's. The budget is 0 if the trial's fields do not fit
+    together.
     """
-
-    steps: int
-    value: float
-
-
-def outcome(trial: Trial) -> Outcome:
-    """Returns how far a finished trial got; the largest is the best trial's."""
-    return max(
-        itertools.starmap(Outcome, trial.intermediate_values.items()),
-        default=Outcome(0, -math.inf),
-    )
+    return max(trial.intermediate_values.items(), default=(0, -math.inf))
 
 
 def importances(study: Study) -> dict[str, float]:
@@ -270,29 +269,3 @@ def importances(study: Study) -> dict[str, float]:
     if len({trial.value for trial in first.trials}) < 2:
         return {}
     return optuna.importance.get_param_importances(first)
-
-
-@contextlib.contextmanager
-def _database(file: Path) -> Iterator[Study]:
-    """Opens Optuna's record of the finished trials, which need not exist."""
-    optuna = load_optuna()
-    import sqlalchemy.exc
-
-    try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
-        study = optuna.create_study(
-            storage=storage,
-            study_name="jax-es",
-            direction="maximize",
-            load_if_exists=True,
-        )
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise ConfigError(
-            f"{file} cannot be opened ({str(error).splitlines()[0]}); delete it: a "
-            "resume writes it anew from the trials' folders."
-        ) from error
-    try:
-        yield study
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
