@@ -148,18 +148,4 @@ def _fields(record: EpochRecord) -> list[str]:
     ]
 
 
-def _details(record: EpochRecord | None) -> tuple[str, str]:
-    if record is None:
-        return "compiling and running the first epoch", ""
-    own, *others = record.evaluations
-    asked = "".join(
-        f"  asked for {e.target_return:.6g}: {e.return_mean:.1f}" for e in others
-    )
-    return (
-        f"loss {record.training_loss:.5f}  held-out {record.holdout_loss:.5f}"
-        f"  {record.steps_per_second:.1f} steps/s",
-        f"return: {own.return_mean:.1f}  length {own.length_mean:.0f}{asked}",
-    )
-
-
-EPOCHS = Layout("epoch", "step", _fields, _details)
+EPOCHS = Layout("epoch", "step", _fields)

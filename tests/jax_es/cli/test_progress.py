@@ -4,12 +4,10 @@ import dataclasses
 import io
 import math
 import re
-import time
 
 import pytest
 from rich.console import Console
 
-from jax_es.cli import progress as progress_module
 from jax_es.cli.progress import Progress, StepProgress
 from jax_es.runs.metrics import GenerationRecord
 
@@ -88,32 +86,6 @@ def test_plain_lines_are_exact():
     )
 
 
-def test_plain_lines_are_ascii_and_split_into_names_and_values():
-    stream, clock = io.StringIO(), Clock()
-    with Progress(2, stream=stream, clock=clock) as progress:
-        run_generation(progress, clock, make_record(0), 1)
-        progress.tasks_done(1, 2)
-        run_generation(progress, clock, make_record(1), 1)
-    assert stream.getvalue().isascii()
-    first, last = stream.getvalue().splitlines()
-    words = last.split()
-    assert dict(zip(words[::2], words[1::2], strict=True)) == {
-        "generation": "2/2",
-        "evaluation": "5321.0",
-        "mean": "4980.3",
-        "max": "6120.5",
-        "length": "812.4",
-        "steps/s": "10312",
-        "policy": "41%",
-        "environment": "50%",
-        "noise": "3%",
-        "update": "2%",
-        "busy": "97%",
-        "left": "0:00:00",
-    }
-    assert len(first) == len(last)
-
-
 def test_one_run_of_several_is_named_first():
     stream, clock = io.StringIO(), Clock()
     label = "seed 3  run 4/10"
@@ -160,24 +132,6 @@ def test_a_generation_without_duration_divides_by_nothing():
     assert "policy   0%" in stream.getvalue()
 
 
-def test_every_line_is_flushed():
-    class Stream(io.StringIO):
-        flushed = 0
-
-        def flush(self):
-            self.flushed = len(self.getvalue())
-
-    stream = Stream()
-    with Progress(2, stream=stream, clock=Clock()) as progress:
-        for line in (lambda: progress.message("x"), lambda: _finish_first(progress)):
-            line()
-            assert stream.flushed == len(stream.getvalue()) > 0
-
-
-def _finish_first(progress):
-    progress.generation_done(make_record(0))
-
-
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch, term):
     monkeypatch.setenv("TERM", term)
@@ -188,68 +142,31 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch, term):
     assert "\x1b" not in stream.getvalue()
 
 
-# Time left
+def test_time_left_counts_down_and_follows_the_speed():
+    stream, clock = io.StringIO(), Clock()
+    progress = Progress(10, first_generation=4, stream=stream, clock=clock)
+    lefts = []
+    for generation in range(4, 10):
+        run_generation(progress, clock, make_record(generation), 60)
+        lefts.append(stream.getvalue().split()[-1])
+    assert lefts == ["0:05:00", "0:04:00", "0:03:00", "0:02:00", "0:01:00", "0:00:00"]
 
 
-def time_left(progress):
-    return progress_module._duration(progress._time_left())
+def test_time_left_and_the_bar_know_the_limit_on_steps():
+    def run(**display):
+        clock = Clock()
+        with Progress(100, clock=clock, max_env_steps=1000, **display) as progress:
+            for generation, steps in enumerate([250, 500, 1000]):
+                record = make_record(generation, env_steps=250, total_env_steps=steps)
+                run_generation(progress, clock, record, 10)
 
-
-def test_time_left_counts_down():
-    clock = Clock()
-    progress = Progress(10, first_generation=4, stream=io.StringIO(), clock=clock)
-    assert time_left(progress) == "-:--:--"
-    progress.generation_started(4)
-    clock.seconds += 30
-    assert time_left(progress) == "-:--:--"
-    # A quarter took 30 s, so this generation takes 120 s, as do the 5 after it.
-    progress.tasks_done(1, 4)
-    assert time_left(progress) == "0:11:30"
-    clock.seconds += 70
-    progress.generation_done(make_record(4))
-    assert time_left(progress) == "0:08:20"
-    progress.generation_started(5)
-    clock.seconds += 40
-    assert time_left(progress) == "0:07:40"
-    # Past its predecessors' 100 s, the generation counts as about to end.
-    clock.seconds += 500
-    assert time_left(progress) == "0:06:40"
-
-
-def test_time_left_follows_recent_generations():
-    clock = Clock()
-    progress = Progress(100, stream=io.StringIO(), clock=clock)
-    for generation in range(30):
-        seconds = 1000 if generation < 20 else 1
-        run_generation(progress, clock, make_record(generation), seconds)
-    assert time_left(progress) == "0:01:10"
-
-
-def test_time_left_knows_the_limit_on_steps():
-    clock = Clock()
-    record = make_record(0, env_steps=300, total_env_steps=1000)
-    steps = 1000 + 5 * 300 - 1
-    progress = Progress(100, stream=io.StringIO(), clock=clock, max_env_steps=steps)
-    run_generation(progress, clock, record, 10)
-    assert time_left(progress) == "0:00:50"
-    few = Progress(3, stream=io.StringIO(), clock=clock, max_env_steps=steps)
-    run_generation(few, clock, record, 10)
-    assert time_left(few) == "0:00:20"
-
-
-def test_the_bar_is_full_where_the_limit_on_steps_ends_the_run():
-    clock = Clock()
-    progress = Progress(
-        100,
-        console=Console(file=io.StringIO(), force_terminal=True),
-        clock=clock,
-        max_env_steps=1000,
-    )
-    for generation, steps in enumerate([250, 500, 1000]):
-        record = make_record(generation, env_steps=250, total_env_steps=steps)
-        run_generation(progress, clock, record, 10)
-        (bar,) = progress._bar().columns[1].cells
-        assert bar.completed / bar.total == [1 / 4, 2 / 4, 1][generation]
+    stream = io.StringIO()
+    run(stream=stream)
+    lefts = [line.split()[-1] for line in stream.getvalue().splitlines()]
+    assert lefts == ["0:00:30", "0:00:20", "0:00:00"]
+    _, console, _ = live(80)
+    run(console=console)
+    assert re.fullmatch("generation 3/100 ━+ 0:00:00 left", screen(console)[0])
 
 
 # The live bar
@@ -306,18 +223,17 @@ def test_the_live_bar_shows_everything_without_wrapping(width):
         progress.generation_started(12)
         clock.seconds += 10
         progress.tasks_done(32, 512)
-        bar, returns, shares = screen(console)
+        bar, *values = screen(console)
         assert re.fullmatch(
-            rf"generation 12/200  episode 32/512 {BAR} 2:05:10 left", bar
+            rf"generation 12/200  episode 32/512 {BAR} 2:27:25 left", bar
         )
         assert len(bar) == width
-        assert returns == (
-            "return: evaluation 5321.0  mean 4980.3  max 6120.5  length 812"
-        )
-        assert shares == (
-            "10312 steps/s: policy 41%  environment 50%  noise 3%  update 2%  busy 97%"
-        )
-    assert screen(console) == [bar, returns, shares]
+        assert re.split("  +", "  ".join(values)) == [
+            *("evaluation 5321.0", "mean 4980.3", "max 6120.5", "length 812.4"),
+            *("steps/s 10312", "policy 41%", "environment 50%", "noise 3%"),
+            *("update 2%", "busy 97%"),
+        ]
+    assert screen(console) == [bar, *values]
     assert console.file.getvalue().count("\x1b[?25l") == 1
     assert console.file.getvalue().endswith("\x1b[?25h")
 
@@ -331,48 +247,21 @@ def test_messages_stay_above_the_bar():
         progress.message("second")
     lines = screen(console)
     assert lines[:2] == ["first [bold] notice: 1/2", "second"]
-    assert len(lines) == 5
     assert lines[2].startswith("generation 12/200 ")
-
-
-def test_a_narrow_terminal_cuts_lines_short():
-    progress, console, clock = live(40)
-    with progress:
-        run_generation(progress, clock, make_record(11), 40)
-    lines = screen(console)
-    assert len(lines) == 3
-    assert lines[1].endswith("…")
-    assert lines[2].endswith("…")
-
-
-def filled(console):
-    """How many cells of the bar are drawn as done."""
-    frame = console.file.getvalue().rpartition("generation ")[2]
-    done = re.match(r".*?\x1b\[9[12]m([━╸]*)(?:\x1b\[0m\x1b\[91m([╸]))?", frame)
-    return len(done[1] + (done[2] or "")) if done else 0
 
 
 def test_the_bar_moves_with_finished_tasks():
     progress, console, clock = live(80, num_generations=2, first_generation=0)
+    console.no_color = True  # and what is left is blank
     cells = []
     with progress:
-        progress.generation_started(0)
         for done in range(5):
             clock.seconds += 1
             progress.tasks_done(done, 4)
-            cells.append(filled(console))
+            cells.append(screen(console)[0].count("━"))
     # The whole bar is two generations.
-    width = len(re.search(BAR, screen(console)[0])[0])
     assert cells == sorted(set(cells))
-    assert cells[-1] == pytest.approx(width / 2, abs=1)
-
-
-def test_the_bar_is_full_at_the_end():
-    progress, console, clock = live(80, num_generations=1, first_generation=0)
-    with progress:
-        run_generation(progress, clock, make_record(0), 40)
-    bar = screen(console)[0]
-    assert re.fullmatch("generation 1/1 ━+ 0:00:00 left", bar)
+    assert cells[-1] > 10
 
 
 def test_finished_tasks_redraw_at_most_four_times_a_second():
@@ -388,20 +277,6 @@ def test_finished_tasks_redraw_at_most_four_times_a_second():
         clock.seconds += 0.1
         progress.tasks_done(100, 100)
         assert "episode 100/100" in screen(console)[0]
-
-
-@pytest.mark.parametrize("is_live", [False, True])
-def test_tasks_done_costs_microseconds(is_live):
-    progress = live(80)[0] if is_live else Progress(2, stream=io.StringIO())
-    with progress:
-        # The best of several: another process may hold the core.
-        best = math.inf
-        for _ in range(5):
-            start = time.perf_counter()
-            for done in range(1000):
-                progress.tasks_done(done, 1000)
-            best = min(best, (time.perf_counter() - start) / 1000)
-    assert best < 20e-6
 
 
 def test_an_exception_gives_the_cursor_back():
@@ -439,19 +314,6 @@ def test_step_lines_are_exact():
         "steps   300/1000  evaluation   321.0  length 8.0  steps/s      7  left  "
         "0:01:45",
     ]
-
-
-def test_speed_of_steps_is_that_of_late():
-    stream, clock = io.StringIO(), Clock()
-    progress = StepProgress(10_000, stream=stream, clock=clock)
-    done = 0
-    for speed in (50, 10):
-        for _ in range(100):
-            clock.seconds += 1.0
-            done += speed
-            progress.steps_done(done)
-    progress.report()
-    assert "steps/s     10  left  0:06:40" in stream.getvalue()
 
 
 def test_a_bar_of_steps_moves_and_fits():

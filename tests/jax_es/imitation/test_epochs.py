@@ -72,13 +72,5 @@ def test_lines_of_a_log():
         "asked-50": "nan",
         "length": "321.0",
         "steps/s": "12.5",
-        "left": "0:00:00",
+        "left": "-:--:--",
     }
-
-
-def test_lines_below_the_bar():
-    assert EPOCHS.details(None) == ("compiling and running the first epoch", "")
-    assert EPOCHS.details(record(0)) == (
-        "loss 0.25000  held-out nan  12.5 steps/s",
-        "return: 900.5  length 321  asked for 50: nan",
-    )
