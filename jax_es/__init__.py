@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jax_es.rollout.devices import configure_cpu_devices
     from jax_es.rollout.engine import Rollout, RolloutResult
     from jax_es.rollout.tasks import Tasks
-    from jax_es.runs.directory import find_runs
+    from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
     from jax_es.train_config import TrainConfig
     from jax_es.training.load_policy import LoadedPolicy, load_policy
@@ -59,7 +59,7 @@ _HOME = {
     "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
     "configure_cpu_devices": "rollout.devices",
-    "find_runs": "runs.directory",
+    "find_runs": "runs.find",
     "load_policy": "training.load_policy",
     "openai_es": "es.openai_es",
     "preset": "presets",

@@ -32,8 +32,8 @@ import tyro
 from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import require
-from jax_es.runs.directory import git_commit, machine, versions
-from jax_es.runs.outputs import check_writable, whole_file
+from jax_es.runs.files import check_writable, whole_file
+from jax_es.runs.machine import git_commit, machine, versions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,9 @@ from jax_es.imitation.datasets import (
     import_minari,
     read_metadata,
 )
-from jax_es.runs.directory import RunDirectory, experiment_of, find_run, versions
+from jax_es.runs.directory import RunDirectory, experiment_of
+from jax_es.runs.find import find_run
+from jax_es.runs.machine import versions
 
 if TYPE_CHECKING:
     from jax_es.imitation.collecting import Collector, Progress

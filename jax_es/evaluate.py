@@ -19,8 +19,9 @@ import tyro
 
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import Precision, require
-from jax_es.runs.directory import RunDirectory, find_runs
-from jax_es.runs.outputs import check_writable
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.files import check_writable
+from jax_es.runs.find import find_runs
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, Experiment

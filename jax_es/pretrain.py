@@ -38,16 +38,9 @@ from jax_es.config import (
     require,
 )
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
-from jax_es.runs.directory import (
-    RunDirectory,
-    check_method,
-    check_name,
-    find_run,
-    how_to_use,
-    path_to_resume,
-    program_command,
-    resume_options,
-)
+from jax_es.runs.directory import RunDirectory, check_method, resume_options
+from jax_es.runs.find import check_name, find_run, how_to_use, path_to_resume
+from jax_es.runs.folders import program_command
 from jax_es.runs.method import CLONING, Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import

@@ -38,16 +38,13 @@ from jax_es.config import (
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
 from jax_es.runs.directory import (
-    Method,
     RunDirectory,
     check_method,
-    check_name,
-    find_run,
-    how_to_use,
-    path_to_resume,
     resume_options,
     warn_of_changed_versions,
 )
+from jax_es.runs.find import check_name, find_run, how_to_use, path_to_resume
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind

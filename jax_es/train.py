@@ -31,17 +31,18 @@ from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import (
-    EXPERIMENT_FILE,
     RunDirectory,
     check_method,
+    resume_options,
+    trust_option,
+)
+from jax_es.runs.find import (
     check_name,
     find_run_or_experiment,
     how_to_use,
     path_to_resume,
-    program_command,
-    resume_options,
-    trust_option,
 )
+from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import, trust_source

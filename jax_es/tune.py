@@ -27,14 +27,9 @@ from jax_es.cli.options import (
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import ConfigError, TuningConfig, require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
-from jax_es.runs.directory import (
-    STUDY_FILE,
-    RunDirectory,
-    check_name,
-    path_to_resume,
-    program_command,
-    resume_options,
-)
+from jax_es.runs.directory import RunDirectory, resume_options
+from jax_es.runs.find import check_name, path_to_resume
+from jax_es.runs.folders import STUDY_FILE, program_command
 from jax_es.runs.metrics import MetricsError
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import check_import, trust_source

@@ -28,7 +28,11 @@ HOMES = {
     "models": {"training/build", "presets", "clipup_presets", "train_config"},
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
-        *("runs/directory", "cli/options"),  # how failures are told apart, and cores
+        *(
+            "runs/directory",
+            "runs/machine",
+            "cli/options",
+        ),  # how failures are told apart, and cores
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
     "orbax": {"runs/checkpoint", "runs/state_arrays"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_es.runs.directory import find_run
+from jax_es.runs.find import find_run
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.load_policy import load_mean
 

@@ -15,14 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.config import ConfigError, require
-from jax_es.runs.directory import (
-    FREE_TO_CHANGE,
-    ROUNDING_ALONE,
-    RunDirectory,
-    find_runs,
-)
+from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
+from jax_es.runs.find import find_runs
 from jax_es.runs.method import FREE_SETTINGS, OPENAI_ES, Method
-from jax_es.runs.metrics import GenerationRecord, records_so_far
+from jax_es.runs.metrics import records_so_far
+from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {

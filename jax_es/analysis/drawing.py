@@ -15,7 +15,7 @@ import numpy as np
 
 from jax_es.analysis.curves import AXES, Band, Panels
 from jax_es.config import ConfigError
-from jax_es.runs.outputs import whole_file
+from jax_es.runs.files import whole_file
 
 STYLE_FILE = Path(__file__).with_name("style.mplstyle")
 

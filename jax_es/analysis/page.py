@@ -18,7 +18,7 @@ from jax_es.analysis.curves import (
     summary,
 )
 from jax_es.config import ConfigError
-from jax_es.runs.directory import find_run
+from jax_es.runs.find import find_run
 from jax_es.runs.method import Method
 from jax_es.runs.reproduce import command, origin
 from jax_es.train_config import differing, flat, flatten

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from jax_es.runs.metrics import GenerationRecord
+from jax_es.runs.records import GenerationRecord
 
 _REDRAW_SECONDS = 0.25
 """Drawing costs milliseconds, so it is done at most this often."""

@@ -7,12 +7,8 @@ import time
 from types import FrameType
 from typing import Any
 
-from jax_es.runs.directory import (
-    RunDirectory,
-    experiment_of,
-    program_command,
-    resume_options,
-)
+from jax_es.runs.directory import RunDirectory, experiment_of, resume_options
+from jax_es.runs.folders import program_command
 
 PATIENCE_SECONDS = 1.0
 """A signal may come twice at once: to a process, and through the parent it shares a

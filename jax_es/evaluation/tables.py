@@ -12,8 +12,8 @@ import numpy as np
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.evaluation.rank_test import meaning, rank_test
 from jax_es.rollout.engine import RolloutResult
+from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
-from jax_es.runs.outputs import whole_file
 
 STATISTICS = (
     "return_mean",

@@ -25,7 +25,7 @@ from jax_es.imitation.datasets import OUR_METADATA, read_metadata
 from jax_es.imitation.recording import Recording, RecordingEnv, check_noise
 from jax_es.rollout.engine import Rollout, RolloutProgress
 from jax_es.rollout.tasks import IDLE, Tasks
-from jax_es.runs.directory import git_commit, versions
+from jax_es.runs.machine import git_commit, versions
 from jax_es.streams import stream
 from jax_es.training.build import TrainConfig, env_spec, make_noise, with_target_return
 from jax_es.training.generation import build

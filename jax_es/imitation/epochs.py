@@ -14,8 +14,9 @@ import numpy as np
 
 from jax_es.cli.progress import Layout
 from jax_es.rollout.engine import RolloutResult
-from jax_es.runs.metrics import MetricsError, return_statistics
-from jax_es.runs.outputs import whole_file
+from jax_es.runs.files import whole_file
+from jax_es.runs.metrics import MetricsError
+from jax_es.runs.records import return_statistics
 
 CLONING_FILE = "cloning.jsonl"
 

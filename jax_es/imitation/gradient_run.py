@@ -22,13 +22,12 @@ from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import (
-    GenerationRecord,
     MetricsWriter,
     check_whole,
-    evaluation_record,
     num_whole_records,
     records_so_far,
 )
+from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.training.build import TrainConfig, with_target_return
 from jax_es.training.generation import Parts, build, evaluation_tasks, score
 from jax_es.types import PyTree, needs_reference

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from jax_es.config import ConfigError, from_json, require
-from jax_es.runs.directory import Method
+from jax_es.runs.method import Method
 
 TD3_ONLY = ("action_noise", "policy_delay")
 """Settings that SAC does not read."""

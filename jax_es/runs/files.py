@@ -1,13 +1,15 @@
-"""Files in a folder that someone else may have made.
+"""Files that a program writes: whole or not at all, and never through a link.
 
-A link there, in place of a file of ours, is never written through: what it points to is
-not ours to change. ``outputs.py`` replaces files, and with them links.
+What a link in someone else's folder points to is not ours to change: a file that is
+replaced replaces the link, and one that is appended to must not be a link.
 """
 
+import contextlib
 import fcntl
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,3 +67,59 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not readable JSON: {error}") from error
+
+
+@contextlib.contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """Lets a file be written aside, and renames it into place once it is finished.
+
+    What stood there before stays until then, and for good if the block raises. A link
+    is replaced, not followed. Something that is no file (``/dev/stdout``, a pipe) is
+    written to as it is.
+
+    Args:
+        file: the file; its folder is created.
+
+    Yields:
+        Where to write; it has the same ending.
+    """
+    if file.is_relative_to("/dev") or (file.exists() and not file.is_file()):
+        yield file
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".unfinished-{file.name}")
+    draft.unlink(missing_ok=True)  # of a killed process
+    try:
+        yield draft
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def check_writable(option: str, file: Path | None) -> None:
+    """Checks that a file can be written later; leaves no trace but its folder.
+
+    Args:
+        option: what names the file on the command line.
+        file: the file; None for none.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
+    if file is None:
+        return
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        with contextlib.suppress(_UnwantedError), whole_file(file) as draft:
+            draft.open("a").close()
+            raise _UnwantedError
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {file} cannot be written ({error.strerror}); choose another "
+            "file."
+        ) from error
+
+
+class _UnwantedError(Exception):
+    """The file shall not be kept."""

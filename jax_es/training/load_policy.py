@@ -14,7 +14,7 @@ from jax_es.rollout.observation_statistics import (
     normalized,
 )
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
-from jax_es.runs.directory import find_run
+from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.trust import check_import
 from jax_es.training.build import TrainConfig, make_env, make_policy, policy_kind

@@ -21,15 +21,13 @@ from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import (
-    GenerationRecord,
     MetricsWriter,
     check_whole,
-    evaluation_record,
     num_whole_records,
     read_metrics,
     records_so_far,
-    return_statistics,
 )
+from jax_es.runs.records import GenerationRecord, evaluation_record, return_statistics
 from jax_es.training.build import TrainConfig, with_machine
 from jax_es.training.generation import (
     Generation,

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from jax_es.config import require
 from jax_es.rollout.devices import release_programs
-from jax_es.runs.directory import EXPERIMENT_FILE, RunDirectory
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.metrics import records_so_far
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import with_machine

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError, require
-from jax_es.runs.directory import RunDirectory, find_run, seed_runs
+from jax_es.runs.directory import RunDirectory, seed_runs
+from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
 from jax_es.train_config import differing, flat, policy_kind
 from jax_es.training.build import action_spec

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.config import ConfigError, TuningConfig, is_of_type, require
-from jax_es.runs.directory import EXPERIMENT_FILE, RunDirectory
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.streams import stream
 from jax_es.train_config import TrainConfig
 from jax_es.tuning.search_space import (

@@ -17,7 +17,7 @@ import pytest
 import jax_es.__main__ as command
 from jax_es import plot, pretrain, teacher, train
 from jax_es.cli.options import run_program
-from jax_es.runs.directory import program_command
+from jax_es.runs.folders import program_command
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,8 @@ from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.rollout.engine import RolloutResult
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.metrics import GenerationRecord, MetricsWriter, evaluation_record
+from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
 

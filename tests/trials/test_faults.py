@@ -20,7 +20,8 @@ import pytest
 
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import seed_runs
-from jax_es.runs.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
+from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from tests.trials.conftest import run
 from tests.trials.inputs import CLONE, TINY
 from tests.trials.processes import Processes

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from jax_es.cli.progress import Progress, StepProgress
-from jax_es.runs.metrics import GenerationRecord
+from jax_es.runs.records import GenerationRecord
 
 
 class Clock:

@@ -28,7 +28,7 @@ from jax_es.evaluation.tables import rank_tests, summary, summary_over_runs, tab
 from jax_es.rollout.engine import RolloutResult
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
-from jax_es.runs.directory import find_runs
+from jax_es.runs.find import find_runs
 from jax_es.streams import stream
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import evaluation_tasks

@@ -21,8 +21,11 @@ from jax_es.imitation.epochs import CLONING_FILE, EpochRecord, read_epochs
 from jax_es.presets import for_cloning, preset
 from jax_es.rollout.observation_statistics import mean_and_std
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import Method, RunDirectory, find_run
-from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_run
+from jax_es.runs.method import Method
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training.generation import initial_state
 from jax_es.training.load_policy import load_mean
 

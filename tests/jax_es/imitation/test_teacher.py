@@ -25,8 +25,10 @@ from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import preset
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import Method, RunDirectory
-from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.method import Method
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training.build import make_learning_env
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import load_mean

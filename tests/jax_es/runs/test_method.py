@@ -14,9 +14,11 @@ from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluation.conditions import prepare
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
 from jax_es.presets import preset
-from jax_es.runs.directory import RunDirectory, find_runs
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
-from jax_es.runs.metrics import MetricsWriter, evaluation_record
+from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.records import evaluation_record
 from jax_es.runs.reproduce import command
 from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig

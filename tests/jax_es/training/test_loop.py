@@ -29,13 +29,8 @@ from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.rollout.tasks import IDLE
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.metrics import (
-    METRICS_FILE,
-    WALL_CLOCK_FIELDS,
-    MetricsError,
-    MetricsWriter,
-    read_metrics,
-)
+from jax_es.runs.metrics import METRICS_FILE, MetricsError, MetricsWriter, read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (

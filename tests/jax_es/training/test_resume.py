@@ -22,7 +22,8 @@ import pytest
 import jax_es
 from jax_es.rollout.devices import available_cores
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.metrics import METRICS_FILE, WALL_CLOCK_FIELDS
+from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 
 NUM_GENERATIONS = 24
 

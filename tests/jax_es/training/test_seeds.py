@@ -11,8 +11,10 @@ import pytest
 import jax_es
 from jax_es import train
 from jax_es.config import ConfigError, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.runs.directory import RunDirectory, find_run, find_runs
-from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_run, find_runs
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training import seeds
 from jax_es.training.build import EnvConfig, TrainConfig
 from jax_es.training.loop import TrainingResult, train_run

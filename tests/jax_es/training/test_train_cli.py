@@ -19,7 +19,9 @@ from jax_es import train
 from jax_es.cli import signals as stop_signals
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import PRESETS, preset
-from jax_es.runs.directory import RunDirectory, find_run, git_commit, machine
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_run
+from jax_es.runs.machine import git_commit, machine
 from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training.build import POLICY_KINDS, TrainConfig

@@ -20,9 +20,11 @@ from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
 from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.rollout.observation_statistics import observe
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, find_run
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_run
 from jax_es.runs.method import Method
-from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.train_config import differences
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import build, initial_state, run_generation

@@ -13,8 +13,11 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from jax_es import train, tune
 from jax_es.presets import PRESETS, preset
-from jax_es.runs.directory import STUDY_FILE, RunDirectory, find_runs
-from jax_es.runs.metrics import WALL_CLOCK_FIELDS, read_metrics
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import find_runs
+from jax_es.runs.folders import STUDY_FILE
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training.build import with_machine
 from jax_es.training.seeds import SeedResult
 from jax_es.tuning import study as tuning

@@ -1,0 +1,89 @@
+"""Finds the runs and experiments that a user names."""
+
+import os
+from pathlib import Path
+
+from jax_es.config import ConfigError, require
+from jax_es.runs.directory import RunDirectory, seed_runs, trust_option
+from jax_es.runs.folders import EXPERIMENT_FILE, no_run, program_command, runs_in
+
+
+def find_run(path: str | os.PathLike[str]) -> RunDirectory:
+    """Opens an existing run.
+
+    Raises:
+        ConfigError: if there is none; it lists the newest ones.
+    """
+    run = RunDirectory(Path(path))
+    if not run.exists():
+        raise ConfigError(no_run(run.path))
+    return run
+
+
+def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
+    """Opens a run, or the runs of an experiment in the order of their seeds.
+
+    Raises:
+        ConfigError: if neither is there, or no run of the experiment has begun.
+    """
+    run = RunDirectory(Path(path))
+    if run.exists():
+        return [run]
+    runs = seed_runs(run.path)
+    if not runs and RunDirectory(run.path, EXPERIMENT_FILE).exists():
+        raise ConfigError(
+            f"{path} is an experiment in which no run has begun; continue it with "
+            f"{program_command('train')} --resume --name {run.path.name}."
+        )
+    if not runs:
+        raise ConfigError(no_run(run.path))
+    return runs
+
+
+def find_run_or_experiment(path: str | os.PathLike[str]) -> RunDirectory:
+    """Opens what can be resumed: an experiment as a whole, or one run.
+
+    Raises:
+        ConfigError: if neither is there.
+    """
+    experiment = RunDirectory(Path(path), EXPERIMENT_FILE)
+    return experiment if experiment.exists() else find_run(path)
+
+
+def check_name(name: str | None) -> None:
+    """Checks what a command line gives as ``--name``.
+
+    Raises:
+        ConfigError: if it is no name of a folder.
+    """
+    require(
+        name is None or (name not in ("", ".", "..") and Path(name).name == name),
+        f"--name must be the name of a folder in --runs-dir, got {name!r}; "
+        "give the path with --runs-dir.",
+    )
+
+
+def path_to_resume(runs_dir: Path, name: str | None) -> Path:
+    """Returns the folder that ``--resume --name NAME`` means.
+
+    Raises:
+        ConfigError: without a name, where it lists the newest runs, or for one that is
+            no name of a folder.
+    """
+    if name is None:
+        newest = ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"
+        raise ConfigError(
+            "--resume needs --name NAME, the run to continue. "
+            f"Runs in {runs_dir}: {newest}."
+        )
+    check_name(name)
+    return runs_dir / name
+
+
+def how_to_use(run: RunDirectory) -> str:
+    """Says what can be done with a trained run."""
+    path, trust = run.path, trust_option(run)
+    return (
+        f"Evaluate: {program_command('evaluate')} {path}{trust}\n"
+        f"From Python: jax_es.load_policy({str(path)!r}{', trust=True' * bool(trust)})"
+    )

@@ -1,0 +1,174 @@
+"""What is recorded of a generation, and statistics of returns."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerationRecord:
+    """What happened in one generation.
+
+    A finished run of OpenAI-ES has one record more than generations: the closing
+    evaluation of its last θ. It has no population (``num_episodes`` is 0), and a resume
+    to more generations replaces it.
+
+    Returns are undiscounted reward sums of an episode in the environment's unit;
+    lengths and steps are environment steps; times are wall-clock seconds. What was not
+    measured is NaN, or 0 if it is counted.
+    """
+
+    generation: int
+    """Index of the generation, from 0."""
+    env_steps: int = 0
+    """Steps of this generation, evaluation included."""
+    total_env_steps: int
+    """Steps since the run began."""
+    num_episodes: int = 0
+    """Episodes of the population."""
+    return_mean: float = math.nan
+    """Mean of the population's finite returns; the next five are over these, too."""
+    return_std: float = math.nan
+    return_min: float = math.nan
+    return_max: float = math.nan
+    return_p2_5: float = math.nan
+    """2.5th percentile of the population's returns."""
+    return_p97_5: float = math.nan
+    """97.5th percentile of the population's returns."""
+    fitness_mean: float = math.nan
+    """Mean of the members' finite fitness; the mean return, unless the healthy reward
+    counts otherwise."""
+    num_nonfinite: int = 0
+    """Episodes of the population whose return was NaN or infinite."""
+    num_failed: int = 0
+    """Episodes of the population that the simulator reported as failed."""
+    episode_length_mean: float = math.nan
+    """Of the population, as the next."""
+    episode_length_max: int = 0
+    step_cap: int = 0
+    """Length at which this generation's episodes were cut."""
+    evaluation_return_mean: float = math.nan
+    """Mean of the mean policy's finite returns; the next three are over these, too."""
+    evaluation_return_std: float = math.nan
+    evaluation_return_min: float = math.nan
+    evaluation_return_max: float = math.nan
+    evaluation_num_nonfinite: int = 0
+    """Evaluation episodes whose return was NaN or infinite."""
+    evaluation_length_mean: float = math.nan
+    best_evaluation_return: float = math.nan
+    """Highest ``evaluation_return_mean`` so far, among evaluations all of whose returns
+    were finite."""
+    gradient_norm: float = math.nan
+    """Euclidean norm of the estimated gradient."""
+    update_norm: float = math.nan
+    """Euclidean norm of the change of θ, weight decay included."""
+    mean_norm: float = math.nan
+    """Euclidean norm of θ after the update."""
+    slot_utilization: float = math.nan
+    """Live slot-steps per computed slot-step, from 0 to 1."""
+    seconds_policy: float = math.nan
+    """In the policy network."""
+    seconds_environment: float = math.nan
+    """In the simulator."""
+    seconds_noise: float = math.nan
+    """In drawing perturbations."""
+    seconds_update: float = math.nan
+    """In estimating the gradient and updating θ."""
+    seconds_other: float = math.nan
+    """The rest of the generation."""
+    seconds_total: float = math.nan
+    """The whole generation."""
+    env_steps_per_second: float = math.nan
+    """``env_steps / seconds_total``."""
+    seconds_elapsed: float = math.nan
+    """Since the run began, time before a resume included."""
+
+    def __post_init__(self) -> None:
+        """Turns NumPy and JAX scalars into plain Python numbers."""
+        for field in FIELDS:
+            convert = int if field.type is int else float
+            object.__setattr__(self, field.name, convert(getattr(self, field.name)))
+
+
+FIELDS = dataclasses.fields(GenerationRecord)
+
+WALL_CLOCK_FIELDS = tuple(field.name for field in FIELDS if "second" in field.name)
+"""The fields in which a repeated or resumed run may differ from the first."""
+
+
+def evaluation_record(
+    generation: int,
+    total_env_steps: int,
+    returns: ArrayLike,
+    lengths: ArrayLike,
+    best: float,
+    seconds_elapsed: float,
+    env_steps: int = 0,
+) -> GenerationRecord:
+    """Returns the record of an evaluation without a population.
+
+    Args:
+        generation: index of the evaluation, from 0.
+        total_env_steps: training steps since the run began, 0 for a run without any.
+        returns: ``[E]``, of the evaluation's episodes.
+        lengths: ``[E]``, theirs.
+        best: highest mean evaluation return so far.
+        seconds_elapsed: since the run began.
+        env_steps: those of ``total_env_steps`` that the evaluation took.
+    """
+    evaluated = return_statistics(returns)
+    return GenerationRecord(
+        generation=generation,
+        env_steps=env_steps,
+        total_env_steps=total_env_steps,
+        evaluation_return_mean=evaluated.mean,
+        evaluation_return_std=evaluated.std,
+        evaluation_return_min=evaluated.min,
+        evaluation_return_max=evaluated.max,
+        evaluation_num_nonfinite=evaluated.num_nonfinite,
+        evaluation_length_mean=float(np.mean(np.asarray(lengths))),
+        best_evaluation_return=best,
+        seconds_elapsed=seconds_elapsed,
+    )
+
+
+class ReturnStatistics(NamedTuple):
+    """Statistics of the finite ones of some returns; NaN if there is none."""
+
+    mean: float
+    std: float
+    """Of the set, not of an estimate."""
+    min: float
+    max: float
+    p2_5: float
+    """2.5th percentile, linearly interpolated."""
+    p97_5: float
+    """97.5th percentile."""
+    num_nonfinite: int
+    """How many returns were NaN or infinite."""
+
+
+def return_statistics(returns: ArrayLike) -> ReturnStatistics:
+    """Summarises returns of any shape, leaving out those that are not finite.
+
+    Example:
+        >>> return_statistics([1.0, 3.0, float("nan")])[:4]
+        (2.0, 1.0, 1.0, 3.0)
+    """
+    values = np.asarray(returns, np.float64).ravel()
+    finite = values[np.isfinite(values)]
+    num_nonfinite = values.size - finite.size
+    # A NaN stands in for an empty set: every statistic of it is NaN, without warnings.
+    finite = finite if finite.size else np.array([np.nan])
+    return ReturnStatistics(
+        mean=float(finite.mean()),
+        std=float(finite.std()),
+        min=float(finite.min()),
+        max=float(finite.max()),
+        p2_5=float(np.percentile(finite, 2.5)),
+        p97_5=float(np.percentile(finite, 97.5)),
+        num_nonfinite=num_nonfinite,
+    )
