@@ -8,7 +8,7 @@ start and how live ones advance.
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -34,9 +34,11 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
         observation_space: of one environment, a ``Box``.
         action_space: of one environment.
         max_episode_steps: environment steps after which an episode is truncated.
+        descriptor: which numbers of an episode's last observation describe it.
 
     Raises:
-        ValueError: a count is not a positive integer.
+        ValueError: a count is not a positive integer, or an observation has no such
+            number.
     """
 
     def __init__(
@@ -45,8 +47,16 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
         observation_space: gymnasium.spaces.Box,
         action_space: gymnasium.Space,
         max_episode_steps: int,
+        descriptor: Sequence[int] = (),
     ) -> None:
         """Sets up spaces and bookkeeping; nothing lives before its first reset."""
+        size = int(np.prod(observation_space.shape))
+        if not all(0 <= index < size for index in descriptor):
+            raise ValueError(
+                f"descriptor: got {tuple(descriptor)}, expected indices from 0 to "
+                f"{size - 1}, of numbers in an observation"
+            )
+        self._descriptor = list(descriptor)
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
         self.num_envs = positive_int("num_envs", num_envs)
         self.single_observation_space = observation_space
@@ -66,6 +76,16 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
     def max_episode_steps(self) -> int:
         """Environment steps after which an episode is truncated."""
         return self._max_episode_steps
+
+    @property
+    def descriptor_size(self) -> int:
+        """B, how many numbers describe an episode."""
+        return len(self._descriptor)
+
+    def descriptors(self) -> np.ndarray:
+        """Returns ``[num_envs, B]`` float64, what each episode did so far."""
+        rows = self._observations.reshape(self.num_envs, -1)
+        return rows[:, self._descriptor].astype(np.float64)
 
     def reset(
         self,

@@ -37,6 +37,8 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             ``"sync"`` has one.
         max_episode_steps: the limit on an episode; by default the registered one.
         wrappers: functions applied to each environment, first to last.
+        descriptor: indices of the numbers in an episode's last observation that
+            describe it.
         **env_options: arguments of the environment itself.
 
     Raises:
@@ -55,6 +57,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
         wrappers: Wrappers = (),
+        descriptor: Sequence[int] = (),
         **env_options: Any,
     ) -> None:
         """Builds the environments."""
@@ -86,7 +89,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         except ValueError:
             self._vector_env.close()
             raise
-        super().__init__(num_envs, *spaces, limit)
+        super().__init__(num_envs, *spaces, limit, descriptor)
         self.spec = self._vector_env.spec
         self._all_observed = False
 
@@ -105,6 +108,9 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         # Gymnasium stacks the observations of all environments, so that each must
         # have been reset once; those outside the first mask still wait for theirs.
         chosen = mask if self._all_observed else np.ones(self.num_envs, bool)
+        if "variation" in options:
+            # Each environment is to read its own row.
+            self._vector_env.set_attr("variation", list(options.pop("variation")))
         observations, info = self._vector_env.reset(
             seed=all_seeds, options={**options, "reset_mask": chosen}
         )
@@ -150,13 +156,16 @@ class _StandStill(CheckedEnv):
         self.action_space = gymnasium.spaces.Tuple(
             (env.action_space, gymnasium.spaces.Discrete(2))
         )
+        self.variation: Any = None
         space = env.observation_space
         self._observation: Any = np.zeros(space.shape or (), space.dtype)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode."""
+        """Starts an episode; the environment reads a variation in its options."""
+        if self.variation is not None:
+            options = {**(options or {}), "variation": self.variation}
         try:
             self._observation, info = super().reset(seed=seed, options=options)
         except EnvironmentFailure as error:

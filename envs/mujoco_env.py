@@ -12,6 +12,7 @@ and writing the concatenation as float32 costs no more than writing it as float6
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
+from envs.gait import FEET, Gait
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_tasks import TASKS
 
@@ -50,10 +52,15 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         max_episode_steps: the limit on an episode; by default the task's own.
         terminate_when_unhealthy: whether falling ends an episode; Gymnasium's option of
             the same name, for the tasks that have it there.
+        descriptor: what describes an episode: ``"gait"`` (:class:`envs.gait.Gait`, for
+            the walkers), or indices of numbers in its last observation.
+
+    ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
+    its strength in the episode, 1 where it is whole and 0 where it is broken.
 
     Raises:
-        ValueError: the id is not supported, a number is not a positive integer, or the
-            task cannot go on in an unhealthy state.
+        ValueError: the id is not supported, a number is not a positive integer, the
+            task cannot go on in an unhealthy state, or it has no such descriptor.
     """
 
     supported: ClassVar[tuple[str, ...]] = tuple(TASKS)
@@ -65,6 +72,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
         terminate_when_unhealthy: bool = True,
+        descriptor: str | Sequence[int] = (),
     ) -> None:
         """Compiles the model and allocates the simulations."""
         if env_id not in TASKS:
@@ -88,6 +96,16 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
         self._generators: list[np.random.Generator | None] = [None] * num_envs
+        self._strength = np.ones((num_envs, model.nu), np.float32)
+        self._is_varied = False
+        self._gait: Gait | None = None
+        if isinstance(descriptor, str):
+            if descriptor != "gait" or task.__name__ not in FEET:
+                raise ValueError(
+                    f"descriptor: got {descriptor!r}, expected indices of numbers in "
+                    f"an observation of {env_id}, or 'gait' for a walker"
+                )
+            self._gait, descriptor = Gait(self._task, model, self._batch.bind), ()
 
         size = sum(part.shape[1] for part in self._task.observation())
         super().__init__(
@@ -97,6 +115,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 *model.actuator_ctrlrange.T.astype(np.float32), dtype=np.float32
             ),
             task.max_episode_steps if max_episode_steps is None else max_episode_steps,
+            descriptor,
         )
         self.spec = gymnasium.spec(env_id)
 
@@ -119,18 +138,32 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         """Whether steps pay for staying healthy: ``info["reward_survive"]`` says it."""
         return self._task.healthy_reward > 0
 
+    @property
+    def descriptor_size(self) -> int:
+        """B, how many numbers describe an episode."""
+        return super().descriptor_size if self._gait is None else self._gait.size
+
+    def descriptors(self) -> np.ndarray:
+        """Returns ``[num_envs, B]`` float64, what each episode did so far."""
+        if self._gait is None:
+            return super().descriptors()
+        return self._gait.descriptors()
+
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the simulations and their threads."""
-        del self._task, self._num_unstable, self._batch
+        del self._task, self._gait, self._num_unstable, self._batch
 
     def _start(
         self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
     ) -> dict[str, Any]:
+        self._vary(mask, options.pop("variation", None))
         if options:
             raise ValueError(
-                f"options: got {sorted(options)}, expected 'reset_mask' only"
+                f"options: got {sorted(options)}, expected 'reset_mask' and 'variation'"
             )
         ids = np.flatnonzero(mask).astype(np.int32)
+        if self._gait is not None:
+            self._gait.start(ids)
         self._batch.state[ids] = self._initial_state
         self._batch.warning[ids] = 0
         for i, seed in zip(ids.tolist(), seeds, strict=True):
@@ -150,8 +183,12 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self, actions: np.ndarray, live: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
         actions = actions.astype(np.float32, copy=False)
+        if self._is_varied:
+            actions = actions * self._strength
         self._task.ctrl[:] = actions
         failed = self._simulate(live)
+        if self._gait is not None:
+            self._gait.observe(live)
         # Numbers of a fallen or failed simulation may have no finite square. Rows that
         # stand still are computed again, to the same values.
         with np.errstate(invalid="ignore", over="ignore"):
@@ -175,6 +212,21 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         if self.pays_healthy_reward:
             info["reward_survive"] = healthy_rewards
         return rewards, terminated, False, info
+
+    def _vary(self, mask: np.ndarray, variation: Any) -> None:
+        """Sets the motors' strength in the coming episodes; whole ones without it."""
+        if variation is None:
+            if self._is_varied:
+                self._strength[mask] = 1.0
+            return
+        variation = np.asarray(variation, np.float32)
+        if variation.shape != self._strength.shape:
+            raise ValueError(
+                f"options['variation']: got shape {variation.shape}, expected "
+                f"{self._strength.shape}: each motor's share of its strength"
+            )
+        self._strength[mask] = variation[mask]
+        self._is_varied = True
 
     def _simulate(self, live: np.ndarray) -> np.ndarray:
         """Steps the live simulations; returns ``[num_envs]``, those that failed."""

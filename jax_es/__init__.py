@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         ESInfo,
         ESState,
         OpenAIES,
-        Population,
         openai_es,
     )
+    from jax_es.es.population import Population
     from jax_es.imitation.pretraining import pretrain_run
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
-    from jax_es.rollout.engine import Rollout, RolloutResult
+    from jax_es.rollout.engine import EpisodeResults, Rollout
     from jax_es.rollout.tasks import Tasks
     from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
@@ -52,10 +52,10 @@ _HOME = {
     "Noise": "es.noise",
     "OpenAIES": "es.openai_es",
     "PRESETS": "presets",
-    "Population": "es.openai_es",
+    "Population": "es.population",
     "Rollout": "rollout.engine",
     "RolloutConfig": "config",
-    "RolloutResult": "rollout.engine",
+    "EpisodeResults": "rollout.engine",
     "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
     "configure_cpu_devices": "rollout.devices",
@@ -77,6 +77,7 @@ __all__ = [
     "ESInfo",
     "ESState",
     "EnvConfig",
+    "EpisodeResults",
     "EvaluationConfig",
     "FullNoise",
     "LoadedPolicy",
@@ -85,7 +86,6 @@ __all__ = [
     "Population",
     "Rollout",
     "RolloutConfig",
-    "RolloutResult",
     "Tasks",
     "TrainConfig",
     "__version__",

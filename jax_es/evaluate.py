@@ -25,7 +25,7 @@ from jax_es.runs.find import find_runs
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, Experiment
-    from jax_es.rollout.engine import RolloutResult
+    from jax_es.rollout.engine import EpisodeResults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evalu
     num_runs = sum(len(experiment.paths) for experiment in experiments)
     total, done = num_runs * len(arguments.conditions), itertools.count(1)
 
-    def say(path: Path, condition: Condition, result: RolloutResult) -> None:
+    def say(path: Path, condition: Condition, result: EpisodeResults) -> None:
         if total > 1:
             text = f"{path}, {condition}: {result.env_steps} environment steps"
             sys.stderr.write(f"{next(done)}/{total} {text}\n")

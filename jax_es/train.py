@@ -49,8 +49,9 @@ from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig
 
 if TYPE_CHECKING:
-    from jax_es.training.generation import Parts, TrainState
+    from jax_es.training.generation import TrainState
     from jax_es.training.loop import TrainingResult
+    from jax_es.training.parts import Parts
     from jax_es.training.seeds import Experiment, SeedResult
 
 
@@ -170,8 +171,8 @@ def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingR
         Stopped: after a checkpoint.
     """
     from jax_es.rollout.devices import compilation_clock
-    from jax_es.training.generation import build
     from jax_es.training.loop import begin, run_training
+    from jax_es.training.parts import build
     from jax_es.training.warm_start import find_source
 
     with contextlib.ExitStack() as stack:

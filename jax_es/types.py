@@ -145,6 +145,9 @@ class VectorEnv(Protocol):
 
     Where a reset is costly, and several are done side by side, an environment may have
     the attribute ``resets_at_once``: rollouts wait until so many episodes have ended.
+    One that describes what episodes did has ``descriptor_size`` (B) and a method
+    ``descriptors() → [num_envs, B]``, read as episodes end. One that pays for staying
+    healthy says how much in ``info["reward_survive"]``, ``[num_envs]``.
     """
 
     num_envs: int
@@ -169,7 +172,9 @@ class VectorEnv(Protocol):
             seed: an ``[num_envs]`` integer array, a list or one integer (environment
                 ``i`` then gets ``seed + i``). Entries outside the mask are ignored.
             options: ``{"reset_mask": mask}``, ``[num_envs]`` bool, says which
-                environments to reset; all without it.
+                environments to reset; all without it. ``"variation"``,
+                ``[num_envs, V]``, says how each differs from its ordinary self, for
+                environments that can.
 
         Returns:
             Observations ``[num_envs, O]`` of all environments (those outside the mask

@@ -261,10 +261,15 @@ class DecisionTransformerPolicy(ClonablePolicy):
         first: jax.Array,
         key: jax.Array,
     ) -> tuple[DecisionTransformerCarry, jax.Array]:
-        """Chooses the action of one step from the last ``K`` steps."""
+        """Chooses the action of one step from the last ``K`` steps.
+
+        The collection ``"command"``, if there is one, holds the ``"target_return"`` of
+        the episode instead of the configuration's.
+        """
         config = self.config
         network = self.network.bind(variables)
-        carry = advance(config, carry, reward, first)
+        asked = variables.get("command", {}).get("target_return", config.target_return)
+        carry = advance(config, carry, reward, first, asked)
         given = network.embed_return_and_state(
             carry.return_to_go[None], observation[None], carry.timestep[None]
         )[0]  # [2, d]
@@ -365,13 +370,14 @@ def advance(
     carry: DecisionTransformerCarry,
     reward: jax.Array,
     first: jax.Array,
+    target_return: float | jax.Array,
 ) -> DecisionTransformerCarry:
     """Pays the reward out of the return-to-go, or starts a new episode.
 
     R₀ = target_return · reward_scale and R_t = R_{t-1} - reward_{t-1} · reward_scale.
     Old contexts stay as they are: at timestep 0 nothing of them is read.
     """
-    target = config.target_return * config.reward_scale
+    target = target_return * config.reward_scale
     remaining = carry.return_to_go - reward * config.reward_scale
     return carry._replace(
         return_to_go=jnp.where(first, target, remaining),

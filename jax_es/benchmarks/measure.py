@@ -46,22 +46,22 @@ from jax_es.es.openai_es import OpenAIES, openai_es
 from jax_es.rollout.devices import (
     available_cores,
     configure_cpu_devices,
-    spread_weighted_sum,
     use_compilation_cache,
 )
 from jax_es.rollout.engine import RolloutProgress
-from jax_es.rollout.observation_statistics import mean_and_std, merge
+from jax_es.rollout.observation_statistics import merge
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
+from jax_es.rollout.weighted_sum import spread_weighted_sum
+from jax_es.training.build import make_noise
 from jax_es.training.generation import (
-    Parts,
     TrainState,
-    build,
     fitness,
     initial_state,
     population_tasks,
-    used_statistics,
+    view,
 )
+from jax_es.training.parts import Parts, build
 
 SLICE_SECONDS = 4
 """Length of a slice of a generation, in units of a policy's measurement."""
@@ -124,12 +124,9 @@ def build_network(row: Row, work: Work) -> Network:
 def run(network: Network, tasks: Tasks, **options: Any) -> Any:
     """Runs tasks of the first generation's population."""
     parts, state = network.parts, network.state
-    return parts.rollout.run(
-        parts.es.ask(state.es),
-        tasks,
-        used_statistics(parts.config, state),
-        state.reference,
-        **options,
+    population = parts.strategy.ask(state.es)
+    return parts.rollout.evaluate(
+        population, tasks, view(parts.config, state), **options
     )
 
 
@@ -139,11 +136,11 @@ def policy(network: Network, row: Row) -> Fields:
     space = parts.env.single_observation_space
     lead = parts.devices.count, parts.num_slots // parts.devices.count
     spec = jax.ShapeDtypeStruct(space.shape, space.dtype)
-    programs = SlotPrograms(parts.policy, parts.es.noise, parts.devices, lead[1], spec)
+    programs = SlotPrograms(parts.policy, parts.devices, lead[1], spec)
     shape = space.shape
-    view = mean_and_std(state.observation_statistics)
-    mean, std = (part.reshape(shape) for part in view)
-    shared = Shared(parts.es.ask(state.es), mean, std, state.reference)
+    seen = view(parts.config, state)
+    normalizer = seen.normalizer(shape, space.dtype)
+    shared = Shared(parts.strategy.ask(state.es), *normalizer, seen.reference)
     shared = parts.devices.share(shared)
     slots, carry = programs.empty(shared, lead[1])
     rng = np.random.default_rng(0)
@@ -185,7 +182,7 @@ def update(network: Network, row: Row) -> Fields:
 def update_cost(network: Network) -> Fields:
     """Measures noise and update once: from ``update_pairs`` returns to the next θ."""
     es = for_pairs(network, network.update_pairs)
-    returns = np.random.default_rng(0).standard_normal((network.update_pairs, 2))
+    returns = np.random.default_rng(0).standard_normal(2 * network.update_pairs)
     with watch() as watched:
         jax.block_until_ready(es.tell(network.state.es, returns))
     return watched
@@ -195,9 +192,9 @@ def for_pairs(network: Network, num_pairs: int) -> OpenAIES:
     """Returns the algorithm for a number of pairs, compiled."""
     parts = network.parts
     config = dataclasses.replace(parts.config.es, num_pairs=num_pairs)
-    noise = parts.es.noise
+    noise = make_noise(config)
     es = openai_es(config, noise, spread_weighted_sum(noise, parts.devices))
-    jax.block_until_ready(es.tell(network.state.es, np.zeros((num_pairs, 2))))
+    jax.block_until_ready(es.tell(network.state.es, np.zeros(2 * num_pairs)))
     return es
 
 
@@ -272,7 +269,7 @@ def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
         longest, steps = parts.env.max_episode_steps, steps / 10
     num_tasks = 4 * parts.num_slots + math.ceil(steps / mean_length)
     tasks = population_tasks(parts.config, 0, longest, -(-num_tasks // 2))
-    rng, num_tasks, slots = np.random.default_rng(0), len(tasks.pair), parts.num_slots
+    rng, num_tasks, slots = np.random.default_rng(0), len(tasks.member), parts.num_slots
     if regime == "trained":
         lengths = random_lengths(rng, num_tasks)
         lengths[:slots] = remaining_lengths(rng, slots)

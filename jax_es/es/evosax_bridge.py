@@ -13,7 +13,7 @@ Example:
     >>> strategy = evosax_strategy("SNES", 16, mean)
     >>> state = strategy.init(jax.random.key(0), mean)
     >>> for _ in range(60):
-    ...     members = strategy.ask(state)
+    ...     members = strategy.ask(state).members
     ...     fitness = -jnp.sum((members["x"] - 1.0) ** 2, axis=-1)
     ...     state, info = strategy.tell(state, fitness)
     >>> bool(jnp.all(jnp.abs(state.mean["x"] - 1.0) < 0.05))
@@ -34,6 +34,7 @@ from evosax.algorithms.distribution_based.sv.base import SV_ES
 
 from jax_es.config import require
 from jax_es.es.fitness import replace_nonfinite
+from jax_es.es.population import MaterializedPopulation
 from jax_es.types import PyTree
 
 
@@ -72,13 +73,13 @@ class EvosaxStrategy(NamedTuple):
 
     Attributes:
         init: ``(key, mean) → state``.
-        ask: ``state → members``, weight pytrees with leaves ``[P, …]``.
+        ask: ``state → MaterializedPopulation``, with leaves ``[P, …]``.
         tell: ``(state, fitness [P]) → (state, info)``; larger fitness is better,
             members in the order of ``ask``, which is repeated here.
     """
 
     init: Callable[[jax.Array, PyTree], EvosaxState]
-    ask: Callable[[EvosaxState], PyTree]
+    ask: Callable[[EvosaxState], MaterializedPopulation]
     tell: Callable[[EvosaxState, jax.Array], tuple[EvosaxState, EvosaxInfo]]
 
 
@@ -136,8 +137,8 @@ def evosax_strategy(
         ask_key, _ = keys(state)
         return evolver.ask(ask_key, state.algorithm_state, es_params)
 
-    def ask(state: EvosaxState) -> PyTree:
-        return jitted_sample(state)[0]
+    def ask(state: EvosaxState) -> MaterializedPopulation:
+        return MaterializedPopulation(state.mean, jitted_sample(state)[0])
 
     def tell(state: EvosaxState, fitness: jax.Array) -> tuple[EvosaxState, EvosaxInfo]:
         if jnp.shape(fitness) != (population_size,):

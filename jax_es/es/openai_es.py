@@ -5,9 +5,9 @@ One generation, with mean θ, N antithetic pairs and standard deviation σ
 
 1. ``ask``: pair i is θ + σεᵢ and θ − σεᵢ, with εᵢ ~ N(0, I) drawn from
    ``fold_in(fold_in(key, generation), i)`` (low-rank noise has the same first two
-   moments, see ``noise.py``). Nothing is materialised: a
-   :class:`Population` is θ, σ and a key.
-2. Someone evaluates the members (``rollout.py``, or any function).
+   moments, see ``noise.py``). Nothing is materialised: an
+   :class:`AntitheticPopulation` is θ, σ and a key.
+2. Someone evaluates the members (``rollout/``, or any function).
 3. ``tell``: returns → weights w by rank → natural-gradient estimate
    g = 1/(2Nσ) Σ wᵢ εᵢ, the εᵢ drawn again from their keys → one optax step *up* g.
 
@@ -17,7 +17,7 @@ Example:
     ...                         weight_decay=0.0))
     >>> state = es.init(jax.random.key(0), {"x": jnp.array([3.0, -2.0])})
     >>> for _ in range(60):
-    ...     members = es.ask(state).members(es.noise)
+    ...     members = es.ask(state).members()
     ...     fitness = -jnp.sum(members["params"]["x"] ** 2, axis=-1)
     ...     state, info = es.tell(state, fitness)
     >>> bool(jnp.all(jnp.abs(state.mean["x"]) < 0.1))
@@ -34,9 +34,10 @@ from jax.typing import ArrayLike
 
 from jax_es.config import ESConfig
 from jax_es.es.fitness import SHAPINGS, shape_elites
-from jax_es.es.noise import FullNoise, Noise, member_key
+from jax_es.es.noise import FullNoise, Noise
 from jax_es.es.optimizers import make_optimizer, schedule
-from jax_es.types import PyTree, Variables
+from jax_es.es.population import AntitheticPopulation
+from jax_es.types import PyTree
 
 WeightedSum = Callable[[jax.Array, jax.Array, PyTree], PyTree]
 """``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ``, wherever it is computed."""
@@ -74,46 +75,21 @@ class ESInfo(NamedTuple):
     num_nonfinite: jax.Array
 
 
-class Population(NamedTuple):
-    """The members of one generation, as a recipe.
-
-    Attributes:
-        mean: θ.
-        key: the generation's key.
-        sigma: ``[]`` float32 σ.
-        num_pairs: N.
-    """
-
-    mean: PyTree
-    key: jax.Array
-    sigma: jax.Array
-    num_pairs: int
-
-    def members(self, noise: Noise) -> Variables:
-        """Materialises every member, ``[N, 2, …]`` per leaf; for small populations."""
-
-        def pair(index: jax.Array) -> Variables:
-            epsilon = noise.sample(member_key(self.key, index), self.mean)
-            scales = self.sigma * jnp.array([1.0, -1.0])
-            return jax.vmap(lambda s: noise.member(self.mean, epsilon, s))(scales)
-
-        return jax.vmap(pair)(jnp.arange(self.num_pairs))
-
-
 class OpenAIES(NamedTuple):
     """The algorithm for one configuration: pure functions over :class:`ESState`.
 
     Attributes:
         init: ``(key, mean) → state``.
-        ask: ``state → Population``.
-        tell: ``(state, fitness [N, 2]) → (state, info)``; larger fitness is better,
-            column 0 is θ+σε. With ``interactions_per_generation`` N may be any
+        ask: ``state → AntitheticPopulation``.
+        tell: ``(state, fitness) → (state, info)``; larger fitness is better. Fitness is
+            ``[P]`` in the order of the members, or ``[N, 2]`` with column 0 for θ+σε,
+            which is the same. With ``interactions_per_generation`` N may be any
             multiple of the configuration's ``num_pairs``.
         noise: the noise family.
     """
 
     init: Callable[[jax.Array, PyTree], ESState]
-    ask: Callable[[ESState], Population]
+    ask: Callable[[ESState], AntitheticPopulation]
     tell: Callable[[ESState, ArrayLike], tuple[ESState, ESInfo]]
     noise: Noise
 
@@ -129,7 +105,7 @@ def openai_es(
         config: the hyperparameters.
         noise: the noise family; ``FullNoise()`` by default.
         weighted_sum: computes Σ wᵢ εᵢ, for instance on all devices
-            (``devices.spread_weighted_sum``); on the default device if not given.
+            (``rollout.weighted_sum``); on the default device if not given.
     """
     noise = FullNoise() if noise is None else noise
     optimizer = make_optimizer(config)
@@ -144,9 +120,10 @@ def openai_es(
     def init(key: jax.Array, mean: PyTree) -> ESState:
         return ESState(mean, optimizer.init(mean), jnp.int32(0), key)
 
-    def ask(state: ESState) -> Population:
-        generation_key = jax.random.fold_in(state.key, state.generation)
-        return Population(state.mean, generation_key, sigma_of(state), config.num_pairs)
+    def ask(state: ESState) -> AntitheticPopulation:
+        key = jax.random.fold_in(state.key, state.generation)
+        sigma = sigma_of(state)
+        return AntitheticPopulation(state.mean, key, sigma, config.num_pairs, noise)
 
     def sigma_of(state: ESState) -> jax.Array:
         value = sigma(state.generation) if sigma else config.sigma
@@ -154,6 +131,9 @@ def openai_es(
 
     def tell(state: ESState, fitness: ArrayLike) -> tuple[ESState, ESInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
+        given = fitness.shape
+        if len(given) == 1 and given[0] % 2 == 0:
+            fitness = fitness.reshape(-1, 2)
         num_pairs = fitness.shape[0] if fitness.ndim else 0
         is_whole = num_pairs and num_pairs % config.num_pairs == 0
         if not (
@@ -162,8 +142,9 @@ def openai_es(
             and num_pairs <= config.most_pairs
         ):
             raise ValueError(
-                f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), "
-                f"got {tuple(fitness.shape)}; column 0 is θ+σε, column 1 is θ−σε."
+                f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), or "
+                f"[{2 * config.num_pairs}], got {given}; column 0 is "
+                "θ+σε, column 1 is θ−σε."
             )
         total = weighted_sum(ask(state).key, shape(fitness), state.mean)
         # Without a schedule the division is done in double precision.

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError, Precision
-from jax_es.es.openai_es import Population
+from jax_es.es.noise import FullNoise
+from jax_es.es.population import AntitheticPopulation, MeanPopulation
 from jax_es.evaluation.quantization import round_weights
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.tasks import Tasks
@@ -27,8 +28,9 @@ from jax_es.runs.method import FREE_SETTINGS
 from jax_es.streams import stream
 from jax_es.train_config import differences, differing
 from jax_es.training.build import with_target_return
-from jax_es.training.generation import Parts, build, evaluation_tasks
+from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import TrainedMean, check_fits, load_mean
+from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree
 
 SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
@@ -101,7 +103,7 @@ class Experiment(NamedTuple):
 
     paths: list[Path]
     trained: list[TrainedMean]
-    parts: Parts
+    parts: EvaluationParts
 
 
 class Evaluation(NamedTuple):
@@ -115,7 +117,7 @@ class Evaluation(NamedTuple):
 
     path: Path
     trained: TrainedMean
-    results: dict[Condition, RolloutResult]
+    results: dict[Condition, EpisodeResults]
 
 
 def prepare(
@@ -137,17 +139,12 @@ def prepare(
     )
     loaded = {run.path: load_mean(run.path, checkpoint, trust) for run in runs}
     _check_comparable(loaded)
-    is_noisy = any(condition.weight_noise is not None for condition in conditions)
     experiments: list[Experiment] = []
     for path, trained in loaded.items():
         _check_possible(conditions, path, trained)
         experiment = _experiment_of(trained, experiments)
         if experiment is None:
-            config = trained.config
-            if is_noisy:
-                es = dataclasses.replace(config.es, perturbation="full", rank=1)
-                config = dataclasses.replace(config, es=es)
-            parts = build(config, num_tasks=num_episodes)
+            parts = build_evaluation(trained.config, num_episodes)
             experiment = Experiment([], [], parts)
             experiments.append(experiment)
         check_fits(trained, experiment.parts.policy)
@@ -197,7 +194,7 @@ def evaluate_experiment(
     conditions: Sequence[Condition],
     num_episodes: int,
     seed: int,
-    on_result: Callable[[Path, Condition, RolloutResult], None] = lambda *_: None,
+    on_result: Callable[[Path, Condition, EpisodeResults], None] = lambda *_: None,
 ) -> list[Evaluation]:
     """Runs every run of an experiment under every condition; closes its parts.
 
@@ -222,12 +219,12 @@ def evaluate_experiment(
 
 
 def evaluate(
-    parts: Parts,
+    parts: EvaluationParts,
     trained: TrainedMean,
     num_episodes: int,
     seed: int,
     condition: Condition = BASE,
-) -> RolloutResult:
+) -> EpisodeResults:
     """Runs episodes of a trained mean policy, each to its own end.
 
     Under weight noise σ episode i is one of the weights θ + σεᵢ, with a standard normal
@@ -235,7 +232,7 @@ def evaluate(
     not depend on σ: as seeds, draws are common to all conditions.
 
     Args:
-        parts: from :func:`build`; with full noise if there is weight noise.
+        parts: from :func:`build_evaluation`.
         trained: the policy.
         num_episodes: E.
         seed: decides the episodes' seeds, and the noise.
@@ -244,22 +241,23 @@ def evaluate(
     tasks = episode_tasks(parts, num_episodes, seed)
     if condition.random_actions:
         return play_at_random(parts.env, tasks)
-    if condition.weight_noise is not None:
-        tasks = tasks._replace(
-            pair=np.arange(num_episodes, dtype=np.int32),
-            sign=np.ones(num_episodes, np.float32),
+    mean = weights_under(condition, trained)
+    if condition.weight_noise is None:
+        population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
+    else:
+        noise_seed = stream(seed, "weight noise").integers(2**31)
+        population = AntitheticPopulation(
+            mean=mean,
+            key=jax.random.key(noise_seed, impl="threefry2x32"),
+            sigma=jnp.float32(condition.weight_noise),
+            num_pairs=num_episodes,
+            noise=FullNoise(),
         )
-    noise_seed = stream(seed, "weight noise").integers(2**31)
-    population = Population(
-        mean=weights_under(condition, trained),
-        key=jax.random.key(noise_seed, impl="threefry2x32"),
-        sigma=jnp.float32(condition.weight_noise or 0.0),
-        num_pairs=num_episodes,
-    )
-    return parts.rollout.run(population, tasks, trained.statistics, trained.reference)
+        tasks = tasks._replace(member=2 * np.arange(num_episodes, dtype=np.int32))
+    return parts.rollout.evaluate(population, tasks, trained.view())
 
 
-def episode_tasks(parts: Parts, num_episodes: int, seed: int) -> Tasks:
+def episode_tasks(parts: EvaluationParts, num_episodes: int, seed: int) -> Tasks:
     """Lists episodes that no training met; fewer are the first of more."""
     return evaluation_tasks(
         seed, 0, num_episodes, parts.env.max_episode_steps, "test tasks"

@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.evaluation.rank_test import meaning, rank_test
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
 
@@ -26,7 +26,7 @@ STATISTICS = (
 )
 
 
-def summary(result: RolloutResult) -> dict[str, Any]:
+def summary(result: EpisodeResults) -> dict[str, Any]:
     """Summarises episodes: returns and lengths, quartiles linearly interpolated.
 
     Episodes whose return is not finite are counted and left out of the statistics.
@@ -75,7 +75,7 @@ def summary_over_runs(
     }
 
 
-def _finite_mean(result: RolloutResult) -> float:
+def _finite_mean(result: EpisodeResults) -> float:
     return summary(result).get("return_mean", np.nan)
 
 

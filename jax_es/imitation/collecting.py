@@ -19,17 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import ConfigError, require
-from jax_es.es.openai_es import Population
+from jax_es.es.population import MeanPopulation
 from jax_es.imitation.dataset_writer import DatasetWriter
 from jax_es.imitation.datasets import OUR_METADATA, read_metadata
 from jax_es.imitation.recording import Recording, RecordingEnv, check_noise
 from jax_es.rollout.engine import Rollout, RolloutProgress
-from jax_es.rollout.tasks import IDLE, Tasks
+from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.runs.machine import git_commit, versions
 from jax_es.streams import stream
-from jax_es.training.build import TrainConfig, env_spec, make_noise, with_target_return
-from jax_es.training.generation import build
+from jax_es.training.build import TrainConfig, env_spec, with_target_return
 from jax_es.training.load_policy import TrainedMean, check_fits
+from jax_es.training.parts import build_evaluation
 
 EPISODES_PER_SLOT = 2
 """Episodes of a block for each slot; no more than these are in memory."""
@@ -87,14 +87,7 @@ def digest(trained: TrainedMean) -> str:
 
 def episode_tasks(recipe: Recipe, indices: np.ndarray, max_steps: int) -> Tasks:
     """Lists the episodes of these indices, never cut."""
-    count = len(indices)
-    return Tasks(
-        pair=np.full(count, IDLE, np.int32),
-        sign=np.zeros(count, np.float32),
-        seed=(first_seed(recipe.seed) + indices).astype(np.int32),
-        max_steps=np.full(count, max_steps, np.int32),
-        observed=np.zeros(count, bool),
-    )
+    return tasks_of_mean(first_seed(recipe.seed) + indices, max_steps)
 
 
 def first_seed(seed: int) -> int:
@@ -125,8 +118,8 @@ class Collector:
                 )
             except ConfigError as error:
                 raise ConfigError(f"--target-return: {error}") from error
-        self._parts = build(
-            _for_collecting(trained.config, recipe), num_tasks=recipe.num_slots
+        self._parts = build_evaluation(
+            _for_collecting(trained.config, recipe), recipe.num_slots
         )
         check_fits(trained, self._parts.policy)
         if recipe.action_noise:
@@ -202,22 +195,12 @@ class Collector:
             if log.num_ready >= self.recipe.num_slots:
                 log.write()  # now and then, to keep as much as possible
 
-        population = Population(
-            mean=jax.tree.map(jnp.asarray, self._mean),
-            key=jax.random.key(0, impl="threefry2x32"),
-            sigma=jnp.float32(0.0),
-            num_pairs=1,
-        )
+        population = MeanPopulation(jax.tree.map(jnp.asarray, self._mean))
         limit = self._parts.env.max_episode_steps
         for start in range(log.position // block * block, num_episodes, block):
             indices = np.arange(start, min(start + block, num_episodes))
-            rollout.run(
-                population,
-                episode_tasks(self.recipe, indices, limit),
-                self._trained.statistics,
-                self._trained.reference,
-                step,
-            )
+            tasks = episode_tasks(self.recipe, indices, limit)
+            rollout.evaluate(population, tasks, self._trained.view(), step)
         log.write()
 
     def _rollout(self, on_episode: Callable[[Recording], None]) -> Rollout:
@@ -227,15 +210,7 @@ class Collector:
             RecordingEnv(env, recipe.action_noise, recipe.seed, on_episode)
             for env in parts.envs
         ]
-        rollout = parts.config.rollout
-        return Rollout(
-            parts.policy,
-            make_noise(parts.config.es),
-            envs,
-            parts.devices,
-            rollout.std_floor,
-            rollout.observation_clip,
-        )
+        return Rollout(parts.policy, envs, parts.devices)
 
 
 def _for_collecting(config: TrainConfig, recipe: Recipe) -> TrainConfig:
@@ -243,9 +218,7 @@ def _for_collecting(config: TrainConfig, recipe: Recipe) -> TrainConfig:
     rollout = dataclasses.replace(
         config.rollout, num_slots=recipe.num_slots, num_devices=recipe.num_devices
     )
-    # Nobody is perturbed; of the two families this one shares θ between the slots.
-    es = dataclasses.replace(config.es, perturbation="low-rank", rank=1)
-    return dataclasses.replace(config, rollout=rollout, es=es)
+    return dataclasses.replace(config, rollout=rollout)
 
 
 class _Log:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.cli.progress import Layout
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.metrics import MetricsError
 from jax_es.runs.records import return_statistics
@@ -72,7 +72,7 @@ class EpochRecord:
 
 
 def target_evaluation(
-    target_return: float | None, result: RolloutResult
+    target_return: float | None, result: EpisodeResults
 ) -> TargetEvaluation:
     """Summarises an evaluation's episodes."""
     returns = return_statistics(result.returns)

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.config import require
-from jax_es.es.openai_es import Population
-from jax_es.rollout.engine import RolloutResult
-from jax_es.rollout.observation_statistics import ObservationStatistics
+from jax_es.es.population import MeanPopulation
+from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.observation_statistics import ObservationStatistics, View
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import (
@@ -29,18 +29,19 @@ from jax_es.runs.metrics import (
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.training.build import TrainConfig, with_target_return
-from jax_es.training.generation import Parts, build, evaluation_tasks, score
+from jax_es.training.generation import evaluation_tasks, score
+from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree, needs_reference
 
 
-def build_for_evaluation(config: TrainConfig) -> Parts:
+def build_for_evaluation(config: TrainConfig) -> EvaluationParts:
     """Builds the parts that evaluate a configuration's mean policy.
 
     Raises:
         ConfigError: if they do not fit together, or the policy needs what only a
             training by OpenAI-ES gathers.
     """
-    parts = build(config, num_tasks=config.evaluation.num_episodes)
+    parts = build_evaluation(config, config.evaluation.num_episodes)
     require(
         not needs_reference(parts.policy),
         "policy.normalization virtual-batch is trained by OpenAI-ES only; choose "
@@ -63,7 +64,7 @@ class GradientRun:
     """
 
     def __init__(
-        self, run: RunDirectory, parts: Parts, num_evaluations: int = 0
+        self, run: RunDirectory, parts: EvaluationParts, num_evaluations: int = 0
     ) -> None:
         """Opens the run.
 
@@ -104,7 +105,7 @@ class GradientRun:
         statistics: ObservationStatistics | None = None,
         target_return: float | None = None,
         on_step: Callable[[Any], None] = lambda progress: None,
-    ) -> RolloutResult:
+    ) -> EpisodeResults:
         """Runs ``evaluation.num_episodes`` episodes of θ; their seeds move on.
 
         Args:
@@ -122,17 +123,14 @@ class GradientRun:
             config.evaluation.num_episodes,
             self.parts.env.max_episode_steps,
         )
-        population = Population(
-            mean=jax.tree.map(jnp.asarray, mean),
-            key=jax.random.key(0, impl="threefry2x32"),
-            sigma=jnp.float32(0.0),
-            num_pairs=1,
-        )
-        return self.parts.rollout.run(population, tasks, statistics, (), on_step)
+        population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
+        rollout = config.rollout
+        view = View(statistics, (), rollout.std_floor, rollout.observation_clip)
+        return self.parts.rollout.evaluate(population, tasks, view, on_step)
 
     def record(
         self,
-        result: RolloutResult,
+        result: EpisodeResults,
         mean: PyTree,
         statistics: ObservationStatistics | None,
         total_env_steps: int,

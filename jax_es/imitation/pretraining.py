@@ -55,7 +55,7 @@ from jax_es.training.build import (
     policy_kind,
     with_machine,
 )
-from jax_es.training.generation import Parts
+from jax_es.training.parts import EvaluationParts
 from jax_es.types import ClonablePolicy, PyTree
 
 
@@ -76,7 +76,7 @@ class Pretraining(NamedTuple):
         initial: state before the first step.
     """
 
-    parts: Parts
+    parts: EvaluationParts
     method: Method
     config: CloningConfig
     cloner: Cloner

@@ -1,11 +1,11 @@
-"""Policy × environment × keys → episode returns, by continuous batching.
+"""Policy × environment × tasks → episode results, by continuous batching.
 
 Episodes last from a few to a thousand steps, so a batch that waits for its longest
 member mostly waits. Here S *slots* each hold one environment, one member's weights
-and one policy carry. A queue holds the tasks (member, sign, environment seed); a slot
-whose episode ends takes the next task at once: weights regenerated from the member's
-key, environment reset with the task's own seed. When the queue is dry, the live slots
-are packed into narrower programs.
+and one policy carry. A queue holds the tasks (member, environment seed); a slot whose
+episode ends takes the next task at once: the member's weights are made by the
+population's recipe, the environment is reset with the task's own seed. When the queue
+is dry, the live slots are packed into narrower programs.
 
 The slots form one group, or several, each with a vector environment of its own. While
 the devices compute one group's actions, the CPU steps another's environments: with an
@@ -22,20 +22,19 @@ that the devices run.
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from jax_es.config import require
-from jax_es.es.noise import Noise
-from jax_es.es.openai_es import Population
+from jax_es.es.population import Population
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import (
-    STD_FLOOR,
+    UNCHANGED,
     ObservationStatistics,
+    View,
     initial_statistics,
-    mean_and_std,
     observe,
     scaled,
 )
@@ -47,83 +46,94 @@ HEALTHY_REWARD = "reward_survive"
 """Gymnasium's name, in ``info``, of the reward that a step pays for staying healthy."""
 
 
-class RolloutResult(NamedTuple):
-    """What :meth:`Rollout.run` returns.
-
-    Attributes:
-        returns: ``[E]`` float64 undiscounted episode returns; NaN where the
-            simulation failed or paid NaN.
-        lengths: ``[E]`` int32, environment steps.
-        failed: ``[E]`` bool, whether the simulator gave up on the episode.
-        healthy_rewards: ``[E]`` float64, the part of each return that was paid for
-            staying healthy; 0 where the environment does not report it.
-        observations: sums over the observed episodes of this call alone.
-        env_steps: environment steps taken.
-        computed_steps: policy steps computed, idle slots included.
-        seconds: wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with
-            several groups, waiting for noise counts as policy.
-    """
+class EpisodeResults(NamedTuple):
+    """What tasks came to; arrays are ``[E]``, in the order of the tasks."""
 
     returns: np.ndarray
+    """float64 undiscounted episode returns; NaN where the simulation failed or paid
+    NaN."""
     lengths: np.ndarray
+    """int32, environment steps."""
     failed: np.ndarray
+    """bool, whether the simulator gave up on the episode."""
     healthy_rewards: np.ndarray
+    """float64, the part of each return that was paid for staying healthy; 0 where the
+    environment does not report it."""
+    descriptors: np.ndarray
+    """``[E, B]`` float64, what each episode did, as the environment describes it; B is
+    0 where it does not."""
     observations: ObservationStatistics
+    """Sums over the observed episodes of this call alone."""
     env_steps: int
+    """Environment steps taken."""
     computed_steps: int
+    """Policy steps computed, idle slots included."""
     seconds: dict[str, float]
+    """Wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with several slot
+    groups, waiting for noise counts as policy."""
 
     @property
     def slot_utilization(self) -> float:
         """Live slot-steps / computed slot-steps."""
         return self.env_steps / max(self.computed_steps, 1)
 
+    def episodes(self, which: slice) -> "EpisodeResults":
+        """Returns the results of some of the tasks; what is of the call stays."""
+        fields = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
+        part = {name: getattr(self, name)[which] for name in fields}
+        return self._replace(**part, env_steps=int(part["lengths"].sum()))
+
 
 class RolloutProgress(NamedTuple):
-    """How far a run has come, for ``on_step``; counted from the run's start.
-
-    Attributes:
-        num_done: finished tasks.
-        num_tasks: all tasks.
-        env_steps: environment steps taken.
-        computed_steps: policy steps computed, idle slots included.
-        seconds: wall-clock by activity, as in :class:`RolloutResult`.
-    """
+    """How far an evaluation has come, for ``on_step``; counted from its start."""
 
     num_done: int
+    """Finished tasks."""
     num_tasks: int
+    """All tasks."""
     env_steps: int
+    """Environment steps taken."""
     computed_steps: int
+    """Policy steps computed, idle slots included."""
     seconds: dict[str, float]
+    """Wall-clock by activity, as in :class:`EpisodeResults`."""
+
+
+class Evaluator(Protocol):
+    """Runs the tasks of a population, wherever: here, or on other machines."""
+
+    def evaluate(
+        self,
+        population: Population,
+        tasks: Tasks,
+        view: View = UNCHANGED,
+        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
+    ) -> EpisodeResults:
+        """Runs every task to its end.
+
+        Args:
+            population: whose members the tasks name.
+            tasks: the episodes.
+            view: how the policy sees observations.
+            on_step: called often. What it raises ends the evaluation.
+        """
+        ...
 
 
 class Rollout:
-    """Runs tasks on vector environments with one policy.
+    """The :class:`Evaluator` of this process: vector environments and one policy.
 
     Args:
         policy: the policy, written for one member and one environment.
-        noise: the noise family of the population.
         envs: a vector environment for each group of slots, all alike; together their
             ``num_envs`` are the slots S.
         devices: where policies are computed; each ``num_envs`` must be a multiple of
             their number.
-        std_floor: lower bound of the observations' standard deviation, in their unit.
-        observation_clip: bound of normalised observations; none if not given.
     """
 
     def __init__(
-        self,
-        policy: Policy,
-        noise: Noise,
-        envs: Sequence[VectorEnv],
-        devices: Devices,
-        std_floor: float = STD_FLOOR,
-        observation_clip: float | None = None,
+        self, policy: Policy, envs: Sequence[VectorEnv], devices: Devices
     ) -> None:
-        self._std_floor = std_floor
-        self._clip = np.float32(
-            np.inf if observation_clip is None else observation_clip
-        )
         num_envs = envs[0].num_envs
         require(
             all(env.num_envs == num_envs for env in envs),
@@ -136,55 +146,50 @@ class Rollout:
         )
         self._envs = list(envs)
         self._devices = devices
+        space = envs[0].single_observation_space
+        self._observation = jax.ShapeDtypeStruct(space.shape, space.dtype)
         self._programs = SlotPrograms(
-            policy,
-            noise,
-            devices,
-            num_envs // devices.count,
-            self._observation(),
+            policy, devices, num_envs // devices.count, self._observation
         )
-        self._is_compiled = False
+        self._compiled: set[object] = set()
 
-    def slot_bytes(self, population: PyTree, reference: PyTree) -> int:
+    def slot_bytes(self, population: Population, reference: PyTree) -> int:
         """Returns what a slot takes on its device, of shapes alone.
 
         Args:
             population: shapes of one whose members the slots shall hold.
             reference: shape of the reference batch; ``()`` for none.
         """
-        shape = self._observation().shape
-        bare: Any = jax.ShapeDtypeStruct(shape, np.float32)
-        return self._programs.slot_bytes(Shared(population, bare, bare, reference))
+        mean, std, clip = UNCHANGED.normalizer(self._observation.shape, np.float32)
+        return self._programs.slot_bytes(Shared(population, mean, std, clip, reference))
 
-    def run(
+    def evaluate(
         self,
         population: Population,
         tasks: Tasks,
-        statistics: ObservationStatistics | None = None,
-        reference: PyTree = (),
+        view: View = UNCHANGED,
         on_step: Callable[[RolloutProgress], None] = lambda progress: None,
-    ) -> RolloutResult:
-        """Runs every task to its end.
+    ) -> EpisodeResults:
+        """Runs every task to its end; see :meth:`Evaluator.evaluate`.
 
-        Args:
-            population: whose members the tasks name.
-            tasks: the episodes. The tasks of a pair should follow each other.
-            statistics: how the policy sees observations; as they are if not given.
-            reference: ``[R, …]``, of a ``ReferencePolicy``; none for others.
-            on_step: called once a step. What it raises ends the run.
+        Tasks of members of one group should be neighbours.
         """
-        shared = self._share(population, statistics, reference)
-        if not self._is_compiled:
-            self._programs.compile(shared)
-            self._is_compiled = True
+        normalizer = view.normalizer(self._observation.shape, self._observation.dtype)
+        shared = self._devices.share(Shared(population, *normalizer, view.reference))
+        commanded = tasks.command is not None
+        kind = jax.tree.structure(shared), commanded
+        if kind not in self._compiled:
+            self._programs.compile(shared, commanded)
+            self._compiled.add(kind)
         num_devices = self._devices.count
-        queue = TaskQueue(tasks.pair, num_devices * len(self._envs))
-        record = _Record(tasks, self._envs[0].single_observation_space.shape)
+        num_lanes = num_devices * len(self._envs)
+        queue = TaskQueue(tasks.member, population.members_per_group, num_lanes)
+        record = _Record(len(tasks.member), self._envs[0])
         groups = [
             _Group(env, self._programs, shared, tasks, queue, record, lanes.tolist())
             for env, lanes in zip(
                 self._envs,
-                np.arange(num_devices * len(self._envs)).reshape(-1, num_devices),
+                np.arange(num_lanes).reshape(-1, num_devices),
                 strict=True,
             )
         ]
@@ -200,53 +205,31 @@ class Rollout:
             on_step(record.progress())
         return record.result()
 
-    def _observation(self) -> jax.ShapeDtypeStruct:
-        """Returns shape and dtype of one environment's observation."""
-        space = self._envs[0].single_observation_space
-        return jax.ShapeDtypeStruct(space.shape, space.dtype)
-
-    def _share(
-        self,
-        population: Population,
-        statistics: ObservationStatistics | None,
-        reference: PyTree,
-    ) -> Shared:
-        """Places what all slots read on every device."""
-        shape = self._envs[0].single_observation_space.shape
-        if statistics is None:
-            mean, std = np.zeros(shape, np.float32), np.ones(shape, np.float32)
-        else:
-            mean, std = (
-                part.reshape(shape)
-                for part in mean_and_std(
-                    statistics, self._std_floor, self._observation().dtype
-                )
-            )
-        return self._devices.share(Shared(population, mean, std, reference, self._clip))
-
 
 class _Record:
-    """What one call of :meth:`Rollout.run` gathers, over all groups."""
+    """What one call of :meth:`Rollout.evaluate` gathers, over all groups."""
 
-    def __init__(self, tasks: Tasks, observation_shape: tuple[int, ...]) -> None:
-        num_tasks = len(tasks.pair)
+    def __init__(self, num_tasks: int, env: VectorEnv) -> None:
         self.num_done = 0
         self.env_steps = 0
         self.returns = np.zeros(num_tasks)
         self.lengths = np.zeros(num_tasks, np.int32)
         self.failed = np.zeros(num_tasks, bool)
         self.healthy_rewards = np.zeros(num_tasks)
-        self.statistics = initial_statistics(int(np.prod(observation_shape)))
+        self.descriptors = np.zeros((num_tasks, getattr(env, "descriptor_size", 0)))
+        size = int(np.prod(env.single_observation_space.shape))
+        self.statistics = initial_statistics(size)
         self.computed_steps = 0
         self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
 
-    def result(self) -> RolloutResult:
+    def result(self) -> EpisodeResults:
         """Returns what was gathered."""
-        return RolloutResult(
+        return EpisodeResults(
             self.returns,
             self.lengths,
             self.failed,
             self.healthy_rewards,
+            self.descriptors,
             self.statistics,
             self.env_steps,
             self.computed_steps,
@@ -275,11 +258,10 @@ class _Record:
 
 
 class _Group:
-    """One group's slots in one call of :meth:`Rollout.run`: what the host knows.
+    """One group's slots in one call of :meth:`Rollout.evaluate`: what the host knows.
 
-    Slot arrays are indexed by environment, ``[num_envs]``; ``_served`` says which
-    environments the programs currently serve. ``lanes`` are the numbers by which the
-    queue knows this group on each of the ``D`` devices.
+    Slot arrays are indexed by environment, ``[num_envs]``. ``lanes`` are the numbers by
+    which the queue knows this group on each of the ``D`` devices.
     """
 
     def __init__(
@@ -292,30 +274,30 @@ class _Group:
         record: _Record,
         lanes: list[int],
     ) -> None:
-        self._env = env
-        self._programs = programs
-        self._shared = shared
-        self._tasks = tasks
-        self._queue = queue
-        self._record = record
+        self._env, self._programs, self._shared = env, programs, shared
+        self._tasks, self._queue, self._record = tasks, queue, record
         self._lanes = lanes
         self._is_alone = queue.num_lanes == len(lanes)
-        num_slots = env.num_envs
-        self._slots, self._carry = programs.empty(shared, programs.widths[0])
+        self._slots, self._carry = programs.empty(
+            shared, programs.widths[0], commanded=tasks.command is not None
+        )
         self._actions: jax.Array | None = None
-        # Which environment each policy slot serves, [D, width].
+        num_slots = env.num_envs
+        # [D, width]: which environment each of the programs' slots serves.
         self._served = np.arange(num_slots).reshape(len(lanes), -1)
         self.is_live = np.zeros(num_slots, bool)
         # Ended, and waiting until resets are worth their while.
         self._vacant = np.zeros(num_slots, bool)
         self._resets_at_once = getattr(env, "resets_at_once", 1)
+        # Of the present episodes: number, limit and whether observed, as in the tasks;
+        # then what they came to so far, and what the policy reads next.
         self._task = np.full(num_slots, IDLE)
+        self._limit = np.zeros(num_slots, np.int32)
+        self._observed = np.zeros(num_slots, bool)
         self._return = np.zeros(num_slots)
         self._healthy_reward = np.zeros(num_slots)
         self._length = np.zeros(num_slots, np.int32)
         self._reward = np.zeros(num_slots, np.float32)
-        self._limit = np.zeros(num_slots, np.int32)
-        self._observed = np.zeros(num_slots, bool)
         self._observation = np.zeros(0)
 
     def deal(self, position: int) -> None:
@@ -389,6 +371,9 @@ class _Group:
         record.returns[tasks] = self._return[envs]
         record.lengths[tasks] = self._length[envs]
         record.healthy_rewards[tasks] = self._healthy_reward[envs]
+        if record.descriptors.size:
+            describing: Any = self._env
+            record.descriptors[tasks] = describing.descriptors()[envs]
         if "simulation_failed" in info:
             record.failed[tasks] = info["simulation_failed"][envs]
         record.num_done += len(envs)
@@ -438,9 +423,10 @@ class _Group:
         for device, position, task in zip(devices, positions, tasks, strict=True):
             entry = device, refill.count[device]
             refill.position[entry] = position
-            refill.pair[entry] = self._tasks.pair[task]
-            refill.sign[entry] = self._tasks.sign[task]
+            refill.member[entry] = self._tasks.member[task]
             refill.seed[entry] = self._tasks.seed[task]
+            if self._tasks.command is not None:
+                refill.command[entry] = self._tasks.command[task]
             refill.count[device] += 1
         return self._programs.refill(self._shared, self._slots, refill)
 
@@ -450,7 +436,12 @@ class _Group:
         mask[envs] = True
         seed = np.zeros(self._env.num_envs, np.int64)
         seed[envs] = self._tasks.seed[tasks]
-        self._observation, _ = self._env.reset(seed=seed, options={"reset_mask": mask})
+        options: dict[str, np.ndarray] = {"reset_mask": mask}
+        if (given := self._tasks.variation) is not None:
+            variation = np.zeros((self._env.num_envs, given.shape[1]))
+            variation[envs] = given[tasks]
+            options["variation"] = variation
+        self._observation, _ = self._env.reset(seed=seed, options=options)
         self._task[envs] = tasks
         self.is_live[envs] = True
         self._return[envs] = 0.0

@@ -102,3 +102,36 @@ def mean_and_std(
         std_floor /= PIXEL_RANGE
     std = np.sqrt(np.maximum(variance, std_floor**2))
     return mean.astype(np.float32), std.astype(np.float32)
+
+
+class View(NamedTuple):
+    """How policies see observations.
+
+    Attributes:
+        statistics: what observations are normalised by; None leaves them as they are.
+        reference: ``[R, …]``, of a ``ReferencePolicy``; ``()`` for others.
+        std_floor: lower bound of the standard deviation, as of :func:`mean_and_std`.
+        clip: bound of normalised observations; None for none.
+    """
+
+    statistics: ObservationStatistics | None = None
+    reference: Any = ()
+    std_floor: float = STD_FLOOR
+    clip: float | None = None
+
+    def normalizer(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
+        """Returns mean and std, both of an observation's shape, and the bound.
+
+        Args:
+            shape: of an observation.
+            dtype: of an observation as the environment gives it.
+        """
+        clip = np.float32(np.inf if self.clip is None else self.clip)
+        if self.statistics is None:
+            return np.zeros(shape, np.float32), np.ones(shape, np.float32), clip
+        mean, std = mean_and_std(self.statistics, self.std_floor, dtype)
+        return mean.reshape(shape), std.reshape(shape), clip
+
+
+UNCHANGED = View()
+"""Observations as the environment gives them."""

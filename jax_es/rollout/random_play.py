@@ -9,7 +9,7 @@ import copy
 
 import numpy as np
 
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.rollout.tasks import Tasks
 from jax_es.streams import stream
@@ -52,7 +52,7 @@ def reference_batch(env: VectorEnv, size: int, seed: int) -> np.ndarray:
     return kept
 
 
-def play_at_random(env: VectorEnv, tasks: Tasks) -> RolloutResult:
+def play_at_random(env: VectorEnv, tasks: Tasks) -> EpisodeResults:
     """Runs episodes with actions drawn uniformly from the action space.
 
     An episode's actions depend on its own seed alone.
@@ -62,11 +62,12 @@ def play_at_random(env: VectorEnv, tasks: Tasks) -> RolloutResult:
         tasks: the episodes; of each, the seed and the most steps.
     """
     num_tasks, space = len(tasks.seed), env.single_action_space
-    result = RolloutResult(
+    result = EpisodeResults(
         returns=np.zeros(num_tasks),
         lengths=np.zeros(num_tasks, np.int32),
         failed=np.zeros(num_tasks, bool),
         healthy_rewards=np.zeros(num_tasks),
+        descriptors=np.zeros((num_tasks, 0)),
         observations=initial_statistics(0),
         env_steps=0,
         computed_steps=0,

@@ -19,31 +19,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jax_es.es.noise import Noise, member_key
-from jax_es.es.openai_es import Population
+from jax_es.es.population import MEAN, Population
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.memory import num_bytes
 from jax_es.rollout.observation_statistics import normalized
-from jax_es.rollout.tasks import IDLE
 from jax_es.types import Policy, PyTree, Variables, needs_reference
 
 
 class Shared(NamedTuple):
-    """What all slots read.
-
-    Attributes:
-        population: whose members the slots hold.
-        mean: ``[O]`` float32, subtracted from observations.
-        std: ``[O]`` float32, which then divides them.
-        reference: ``[R, …]`` observations for a ``ReferencePolicy``; ``()`` for others.
-        clip: ``[]`` float32, bound of normalised observations.
-    """
+    """What all slots read."""
 
     population: Population
+    """Whose members the slots hold."""
     mean: ArrayLike
+    """``[O]`` float32, subtracted from observations."""
     std: ArrayLike
-    reference: PyTree
-    clip: ArrayLike = np.float32(np.inf)
+    """``[O]`` float32, which then divides them."""
+    clip: ArrayLike
+    """``[]`` float32, bound of normalised observations."""
+    reference: PyTree = ()
+    """``[R, …]`` observations for a ``ReferencePolicy``; ``()`` for others."""
 
     def seen(self, observation: jax.Array) -> jax.Array:
         """Returns observations as policies see them."""
@@ -51,37 +46,33 @@ class Shared(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The device side of the slots; a leading axis ``D`` outside the programs.
-
-    Attributes:
-        variables: ``[S/D, n]``, each slot's own part of the policy's variables, flat.
-        seed: ``[S/D]`` int32, the seed of each slot's task.
-        epsilon: the ε drawn last, so that a pair draws it once for both signs.
-        pair: ``[]`` int32, whose ε that is; :data:`IDLE` before the first.
-    """
+    """The device side of the slots; a leading axis ``D`` outside the programs."""
 
     variables: Variables
+    """``[S/D, n]``, each slot's own part of the policy's variables, flat."""
     seed: jax.Array
-    epsilon: PyTree
-    pair: jax.Array
+    """``[S/D]`` int32, the seed of each slot's task."""
+    command: PyTree
+    """``[S/D]`` float32, the return asked of each slot; ``()`` if none is asked."""
+    group: PyTree
+    """What the group of members shares that was drawn last (a pair's ε)."""
+    group_index: jax.Array
+    """``[]`` int32, which group that is; −1 before the first."""
 
 
 class Refill(NamedTuple):
-    """Tasks to write into slots; a leading axis ``D`` outside the programs.
-
-    Attributes:
-        count: ``[]`` int32, how many of the entries below hold.
-        position: ``[S/D]`` int32, the slot's position on its device.
-        pair: ``[S/D]`` int32, as in :class:`Tasks`.
-        sign: ``[S/D]`` float32, as in :class:`Tasks`.
-        seed: ``[S/D]`` int32, as in :class:`Tasks`.
-    """
+    """Tasks to write into slots; a leading axis ``D`` outside the programs."""
 
     count: np.ndarray
+    """``[]`` int32, how many of the entries below hold."""
     position: np.ndarray
-    pair: np.ndarray
-    sign: np.ndarray
+    """``[S/D]`` int32, the slot's position on its device."""
+    member: np.ndarray
+    """``[S/D]`` int32, as in :class:`Tasks`."""
     seed: np.ndarray
+    """``[S/D]`` int32, as in :class:`Tasks`."""
+    command: np.ndarray
+    """``[S/D]`` float32, as in :class:`Tasks`; not read where none is asked."""
 
     @classmethod
     def empty(cls, num_devices: int, width: int) -> "Refill":
@@ -89,16 +80,15 @@ class Refill(NamedTuple):
         shape = num_devices, width
         return cls(
             np.zeros(num_devices, np.int32),
-            *(np.zeros(shape, dtype) for dtype in ("i4", "i4", "f4", "i4")),
+            *(np.zeros(shape, dtype) for dtype in ("i4", "i4", "i4", "f4")),
         )
 
 
 class SlotPrograms:
-    """The programs for one policy, one noise family and a number of slots.
+    """The programs for one policy and a number of slots.
 
     Args:
         policy: written for one member and one environment.
-        noise: the noise family of the population.
         devices: where to compute.
         width: slots on each device when all are in use.
         observation: shape and dtype of one environment's.
@@ -107,13 +97,11 @@ class SlotPrograms:
     def __init__(
         self,
         policy: Policy,
-        noise: Noise,
         devices: Devices,
         width: int,
         observation: jax.ShapeDtypeStruct,
     ) -> None:
         self._policy = policy
-        self._noise = noise
         self._devices = devices
         self._observation_shape = observation.shape
         # Frames stay bytes up to the devices; everything else is float32 there.
@@ -130,21 +118,31 @@ class SlotPrograms:
         )
         self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
         self._empty = {
-            width: devices.map(
-                functools.partial(self._empty_on_device, width), in_axes=(None, 0)
+            (width, commanded): devices.map(
+                functools.partial(self._empty_on_device, width, commanded),
+                in_axes=(None, 0),
             )
             for width in self.widths
+            for commanded in (False, True)
         }
 
     def slot_bytes(self, shared: PyTree) -> int:
         """Returns what a slot and its carry take; ``shared`` may be of shapes."""
-        one_slot = functools.partial(self._empty_on_device, 1)
+        one_slot = functools.partial(self._empty_on_device, 1, False)
         return num_bytes(jax.eval_shape(one_slot, shared, jnp.zeros(())))
 
-    def empty(self, shared: Shared, width: int) -> tuple[Slots, PyTree]:
-        """Allocates ``width`` slots and their flat carries on every device."""
+    def empty(
+        self, shared: Shared, width: int, commanded: bool = False
+    ) -> tuple[Slots, PyTree]:
+        """Allocates ``width`` slots and their flat carries on every device.
+
+        Args:
+            shared: what all slots read.
+            width: slots a device.
+            commanded: whether tasks say which return they ask for.
+        """
         unused = self._devices.put(np.zeros(self._devices.count))
-        return self._empty[width](shared, unused)
+        return self._empty[width, commanded](shared, unused)
 
     def refill(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes members into slots (full width); takes over the buffers of ``slots``.
@@ -190,12 +188,12 @@ class SlotPrograms:
         positions = positions.astype(np.int32)
         return self._pack(slots, carry, self._devices.put(positions))
 
-    def compile(self, shared: Shared) -> None:
+    def compile(self, shared: Shared, commanded: bool = False) -> None:
         """Compiles every program in every width, so that nothing has to later."""
         num_devices, full = self._devices.count, self.widths[0]
         for width in self.widths:
             lead = (num_devices, width)
-            slots, carry = self.empty(shared, width)
+            slots, carry = self.empty(shared, width, commanded)
             carry, _ = self.act(
                 shared,
                 slots,
@@ -220,13 +218,18 @@ class SlotPrograms:
         timestep: jax.Array,
     ) -> tuple[PyTree, jax.Array]:
         """Advances each slot's policy by one step: ``(carry, actions [S/D, …])``."""
-        of_all = self._noise.shared(shared.population.mean)
-        member_shapes = jax.eval_shape(self._zero_member, shared)[0]
+        of_all = shared.population.shared()
+        member_shapes = jax.eval_shape(self._blank_member, shared)[0]
         carry_shapes = jax.eval_shape(self._policy.initial_carry)
 
-        def act(member, seed, carry, observation, reward, timestep):
+        def act(member, seed, command, carry, observation, reward, timestep):
+            asked = (
+                {}
+                if isinstance(command, tuple)
+                else {"command": {"target_return": command}}
+            )
             carry, action = self._policy.apply(
-                {**of_all, **_shaped(member, member_shapes)},
+                {**of_all, **_shaped(member, member_shapes), **asked},
                 _shaped(carry, carry_shapes),
                 shared.seen(observation),
                 reward,
@@ -235,9 +238,8 @@ class SlotPrograms:
             )
             return _flat(carry), action
 
-        return jax.vmap(act)(
-            slots.variables, slots.seed, carry, observation, reward, timestep
-        )
+        own = slots.variables, slots.seed, slots.command
+        return jax.vmap(act)(*own, carry, observation, reward, timestep)
 
     def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes the members of ``refill`` into their slots, one after the other."""
@@ -245,60 +247,59 @@ class SlotPrograms:
         reference = self._seen_reference(shared)
 
         def write(i: jax.Array, slots: Slots) -> Slots:
-            pair, sign = refill.pair[i], refill.sign[i]
-            # The mean policy (sign 0) needs no ε: whatever is at hand times 0.
-            epsilon = jax.lax.cond(
-                (pair == slots.pair) | (sign == 0),
-                lambda: slots.epsilon,
-                lambda: self._noise.sample(
-                    member_key(population.key, pair), population.mean
-                ),
+            member, position = refill.member[i], refill.position[i]
+            index = member // population.members_per_group
+            # The mean needs no ε: whatever is at hand times 0.
+            is_at_hand = (index == slots.group_index) | (member == MEAN)
+            group = jax.lax.cond(
+                is_at_hand, lambda: slots.group, lambda: population.group(index)
             )
-            member = self._member(
-                population.mean, epsilon, sign * population.sigma, reference
-            )
-            position = refill.position[i]
+            variables = self._variables(population, group, member, reference)
             return Slots(
                 variables=jax.tree.map(
                     lambda buffer, value: buffer.at[position].set(value),
                     slots.variables,
-                    _flat(member),
+                    _flat(variables),
                 ),
                 seed=slots.seed.at[position].set(refill.seed[i]),
-                epsilon=epsilon,
-                pair=jnp.where(sign == 0, slots.pair, pair),
+                command=jax.tree.map(
+                    lambda buffer: buffer.at[position].set(refill.command[i]),
+                    slots.command,
+                ),
+                group=group,
+                group_index=jnp.where(member == MEAN, slots.group_index, index),
             )
 
         # A loop of variable length: nothing recompiles, and no padding is computed.
         return jax.lax.fori_loop(0, refill.count, write, slots)
 
     def _empty_on_device(
-        self, width: int, shared: Shared, _: jax.Array
+        self, width: int, commanded: bool, shared: Shared, _: jax.Array
     ) -> tuple[Slots, PyTree]:
         """Allocates ``width`` slots and their policy carries."""
 
         def repeat(leaf) -> jax.Array:
             return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
 
-        member, epsilon = self._zero_member(shared)
+        variables, group = self._blank_member(shared)
         slots = Slots(
-            variables=jax.tree.map(repeat, _flat(member)),
+            variables=jax.tree.map(repeat, _flat(variables)),
             seed=jnp.zeros(width, jnp.int32),
-            epsilon=epsilon,
-            pair=jnp.int32(IDLE),
+            command=jnp.zeros(width) if commanded else (),
+            group=group,
+            group_index=jnp.int32(-1),
         )
         return slots, jax.tree.map(repeat, _flat(self._policy.initial_carry()))
 
-    def _zero_member(self, shared: Shared) -> tuple[Variables, PyTree]:
-        """Returns the member whose ε is 0, and that ε."""
+    def _blank_member(self, shared: Shared) -> tuple[Variables, PyTree]:
+        """Returns the mean's own variables beside a group of zeros, and that group."""
         population = shared.population
-        epsilon = jax.tree.map(
+        group = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(self._noise.sample, population.key, population.mean),
+            jax.eval_shape(population.group, jnp.int32(0)),
         )
         reference = self._seen_reference(shared)
-        member = self._member(population.mean, epsilon, population.sigma, reference)
-        return member, epsilon
+        return self._variables(population, group, jnp.int32(MEAN), reference), group
 
     def _seen_reference(self, shared: Shared) -> PyTree:
         """Returns the reference batch as policies see it, for those that need one."""
@@ -306,15 +307,19 @@ class SlotPrograms:
             return jax.vmap(shared.seen)(shared.reference)
         return ()
 
-    def _member(
-        self, mean: PyTree, epsilon: PyTree, scale: jax.Array, reference: PyTree
+    def _variables(
+        self,
+        population: Population,
+        group: PyTree,
+        member: jax.Array,
+        reference: PyTree,
     ) -> Variables:
         """Returns a member's own part of the policy's variables."""
-        member = self._noise.member(mean, epsilon, scale)
+        own = population.variables(group, member)
         if needs_reference(self._policy):
-            variables = {**self._noise.shared(mean), **member}
-            return {**member, **self._policy.prepare(variables, reference)}
-        return member
+            prepared = self._policy.prepare({**population.shared(), **own}, reference)
+            return {**own, **prepared}
+        return own
 
 
 def _flat(tree: PyTree) -> PyTree:
@@ -340,5 +345,9 @@ def _pack_on_device(
     def keep(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[positions], tree)
 
-    kept = slots._replace(variables=keep(slots.variables), seed=keep(slots.seed))
+    kept = slots._replace(
+        variables=keep(slots.variables),
+        seed=keep(slots.seed),
+        command=keep(slots.command),
+    )
     return kept, keep(carry)

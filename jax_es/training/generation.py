@@ -12,198 +12,62 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_es.config import ConfigError, ESConfig, require
-from jax_es.es.openai_es import ESInfo, ESState, OpenAIES, openai_es
-from jax_es.rollout.devices import Devices, spread_weighted_sum
-from jax_es.rollout.engine import Rollout, RolloutProgress, RolloutResult
-from jax_es.rollout.memory import (
-    ENV_BYTES,
-    TASK_BYTES,
-    check_memory,
-    largest,
-    num_bytes,
-)
+from jax_es.config import ESConfig
+from jax_es.rollout.engine import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
+    View,
     initial_statistics,
     merge,
 )
 from jax_es.rollout.random_play import reference_batch
-from jax_es.rollout.tasks import IDLE, Tasks
+from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.streams import Purpose, stream
-from jax_es.training.build import (
-    TrainConfig,
-    make_devices,
-    make_env,
-    make_noise,
-    make_policy,
-    slot_groups,
-)
-from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
+from jax_es.train_config import TrainConfig
+from jax_es.training.build import make_env
+from jax_es.training.parts import Parts, reference_shape
+from jax_es.types import PyTree, needs_reference
 
 
 class TrainState(NamedTuple):
-    """Everything that the next generation depends on; what a checkpoint holds.
+    """Everything that the next generation depends on; what a checkpoint holds."""
 
-    Attributes:
-        es: mean, optimizer state, generation and key.
-        observation_statistics: sums over the observations seen so far.
-        step_cap: environment steps after which the next generation cuts an episode.
-        total_env_steps: environment steps taken so far, evaluation included.
-        best_evaluation_return: the highest mean evaluation return so far.
-        reference: ``[R, …]``, the reference batch of a policy that needs one; ``()``
-            for others. It never changes.
-        num_pairs: antithetic pairs of the next generation, where they follow the
-            length of episodes; ``()`` where they are the configuration's.
-    """
-
-    es: ESState
+    es: PyTree
+    """The strategy's own :class:`~jax_es.es.strategy.StrategyState`."""
     observation_statistics: ObservationStatistics
+    """Sums over the observations seen so far."""
     step_cap: int
+    """Environment steps after which the next generation cuts an episode."""
     total_env_steps: int
+    """Environment steps taken so far, evaluation included."""
     best_evaluation_return: float
+    """The highest mean evaluation return so far."""
     reference: PyTree = ()
+    """``[R, …]``, the reference batch of a policy that needs one; ``()`` for others. It
+    never changes."""
     num_pairs: PyTree = ()
+    """Antithetic pairs of the next generation, where they follow the length of
+    episodes; ``()`` where they are the configuration's."""
 
 
-class Parts(NamedTuple):
-    """The running parts that a configuration describes."""
-
-    config: TrainConfig
-    devices: Devices
-    envs: tuple[VectorEnv, ...]
-    policy: Policy
-    rollout: Rollout
-    es: OpenAIES
-
-    @property
-    def env(self) -> VectorEnv:
-        """One of the vector environments, which are all alike."""
-        return self.envs[0]
-
-    @property
-    def num_slots(self) -> int:
-        """S, over all groups."""
-        return sum(env.num_envs for env in self.envs)
-
-    def close(self) -> None:
-        """Releases the environments."""
-        for env in self.envs:
-            env.close()
-
-
-def build(
-    config: TrainConfig,
-    on_call: Callable[[], None] = lambda: None,
-    num_tasks: int | None = None,
-) -> Parts:
-    """Builds the parts of a training run.
-
-    Args:
-        config: the run.
-        on_call: called now and then during the update, to notice a stop signal.
-        num_tasks: the most episodes of a rollout; a generation's if not given. There
-            are no more slots than that.
-
-    Raises:
-        ConfigError: (a ``ValueError``) if the parts do not fit together.
-    """
-    devices = make_devices(config.rollout)
-    if num_tasks is None:
-        members = 2 * config.es.most_pairs
-        num_tasks = members * config.es.episodes_per_member
-        num_tasks += config.evaluation.num_episodes
-    groups = slot_groups(config.rollout, num_tasks, devices)
-    needs = _memory_of_episodes(config, sum(groups))
-    check_memory(needs)
-    threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
-    envs = tuple(make_env(config.env, size, threads, mode) for size in groups)
-    policy = make_policy(
-        config.policy, envs[0].single_observation_space, envs[0].single_action_space
-    )
-    noise = make_noise(config.es)
-    if config.es.healthy_reward_weight != 1:
-        require(
-            getattr(envs[0], "pays_healthy_reward", False),
-            f"es.healthy_reward_weight must be 1, got "
-            f"{config.es.healthy_reward_weight}: {config.env.id} does not say what it "
-            "pays for staying healthy.",
-        )
-    rollout = Rollout(
-        policy,
-        noise,
-        envs,
-        devices,
-        config.rollout.std_floor,
-        config.rollout.observation_clip,
-    )
-    es = openai_es(
-        config.es,
-        noise,
-        spread_weighted_sum(noise, devices, on_call, config.es.num_pairs),
-    )
-    parts = Parts(config, devices, envs, policy, rollout, es)
-    try:
-        _check_weights_fit(parts, needs)
-    except ConfigError:
-        parts.close()
-        raise
-    return parts
-
-
-def _memory_of_episodes(config: TrainConfig, num_slots: int) -> dict[str, int]:
-    """Estimates what the host needs for a generation, by argument; in bytes."""
-    es, num_episodes = config.es, config.evaluation.num_episodes
-    members = f"es.num_pairs {es.num_pairs}"
-    if es.most_pairs > es.num_pairs:
-        members = f"es.interactions_per_generation {es.interactions_per_generation}"
-    if es.episodes_per_member > 1:
-        members += f" with es.episodes_per_member {es.episodes_per_member}"
-    return {
-        members: TASK_BYTES * 2 * es.most_pairs * es.episodes_per_member,
-        f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
-        f"rollout.num_slots {num_slots}": ENV_BYTES * num_slots,
-    }
-
-
-def _check_weights_fit(parts: Parts, needs: dict[str, int]) -> None:
-    """Refuses policies, or slots of them, that do not fit beside other ``needs``.
-
-    Raises:
-        ConfigError: naming what would have to be smaller.
-    """
-    config, policy, devices = parts.config, parts.policy, parts.devices
-    key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
-    state = jax.eval_shape(lambda key: parts.es.init(key, policy.init(key)), key)
-    carry, reference = jax.eval_shape(policy.initial_carry), _reference_shape(parts)
-    # Of the state there are two copies while it is updated, on every device.
-    shared = 2 * devices.count * (num_bytes(state) + 4 * num_bytes(reference))
-    sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
-    needs = needs | {largest(sizes): shared + num_bytes(carry)}
-    check_memory(needs, devices.memory)
-    slot = parts.rollout.slot_bytes(jax.eval_shape(parts.es.ask, state), reference)
-    many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
-    check_memory(
-        needs
-        | {f"es.rank {config.es.rank}": slot * (config.es.perturbation == "low-rank")}
-        | {many: slot * parts.num_slots},
-        devices.memory,
-    )
-
-
-def initial_state(parts: Parts, is_template: bool = False) -> TrainState:
+def initial_state(
+    parts: Parts, is_template: bool = False, mean: PyTree = None
+) -> TrainState:
     """Returns the state before the first generation; the seed decides it.
 
     Args:
-        parts: from :func:`build`.
+        parts: from :func:`~jax_es.training.parts.build`.
         is_template: leave a reference batch empty, since it will be replaced.
+        mean: θ to begin with; drawn by the policy if not given.
     """
     # The implementation is pinned: another one would change every number of a run.
     init_key, noise_key = jax.random.split(
         jax.random.key(parts.config.seed, impl="threefry2x32")
     )
+    if mean is None:
+        mean = jax.jit(parts.policy.init)(init_key)
     state = TrainState(
-        es=parts.es.init(noise_key, jax.jit(parts.policy.init)(init_key)),
+        es=parts.strategy.init(noise_key, mean),
         observation_statistics=initial_statistics(
             math.prod(parts.env.single_observation_space.shape)
         ),
@@ -226,7 +90,7 @@ def _reference(parts: Parts, is_template: bool) -> PyTree:
     if not needs_reference(policy):
         return ()
     if is_template:
-        shape = _reference_shape(parts)
+        shape = reference_shape(parts)
         return np.zeros(shape.shape, shape.dtype)
     # Environments of their own: what is gathered must not depend on the slots.
     env = make_env(config.env, 8, config.rollout.num_threads)
@@ -236,45 +100,33 @@ def _reference(parts: Parts, is_template: bool) -> PyTree:
         env.close()
 
 
-def _reference_shape(parts: Parts) -> Any:
-    """Returns shape and type of the reference batch, if the policy needs one."""
-    policy, space = parts.policy, parts.env.single_observation_space
-    if not needs_reference(policy):
-        return ()
-    shape = (policy.reference_size, *space.shape)
-    return jax.ShapeDtypeStruct(shape, space.dtype)
-
-
 def place(parts: Parts, state: TrainState) -> TrainState:
     """Puts the state where later generations have it, so that none compiles anew."""
     return state._replace(es=parts.devices.share(state.es))
 
 
 class Generation(NamedTuple):
-    """The outcome of one generation.
-
-    Attributes:
-        state: what the next generation starts from.
-        evaluation: episodes of this generation's mean, before the update.
-        population: episodes of the members.
-        fitness: ``[N, 2]``, what the update saw.
-        info: what ``tell`` reports.
-        step_cap: the cap that the members' episodes had.
-        seconds: wall-clock by ``"policy"``, ``"environment"``, ``"noise"``,
-            ``"update"`` and ``"total"``.
-        slot_utilization: live slot-steps / computed slot-steps.
-        is_best: whether this generation's mean had the highest evaluation so far.
-    """
+    """The outcome of one generation."""
 
     state: TrainState
-    evaluation: RolloutResult
-    population: RolloutResult
+    """What the next generation starts from."""
+    evaluation: EpisodeResults
+    """Episodes of this generation's mean, before the update."""
+    population: EpisodeResults
+    """Episodes of the members."""
     fitness: np.ndarray
-    info: ESInfo
+    """``[P]``, what the update saw."""
+    info: Any
+    """What ``tell`` reports."""
     step_cap: int
+    """The cap that the members' episodes had."""
     seconds: dict[str, float]
+    """Wall-clock by ``"policy"``, ``"environment"``, ``"noise"``, ``"update"`` and
+    ``"total"``."""
     slot_utilization: float
+    """Live slot-steps / computed slot-steps."""
     is_best: bool
+    """Whether this generation's mean had the highest evaluation so far."""
 
 
 def run_generation(
@@ -290,7 +142,7 @@ def run_generation(
     config = parts.config
     started = time.perf_counter()
     generation = int(state.es.generation)
-    population = parts.es.ask(state.es)
+    population = parts.strategy.ask(state.es)
     evaluation = evaluation_tasks(
         config.seed,
         generation,
@@ -300,17 +152,15 @@ def run_generation(
     members = population_tasks(
         config, generation, state.step_cap, state.num_pairs or None
     )
-    result = parts.rollout.run(
-        population,
-        Tasks(*(np.concatenate(f) for f in zip(evaluation, members, strict=True))),
-        used_statistics(config, state),
-        state.reference,
-        on_step,
+    result = parts.rollout.evaluate(
+        population, evaluation.followed_by(members), view(config, state), on_step
     )
-    evaluated, told = split(result, config.evaluation.num_episodes)
+    num_episodes = config.evaluation.num_episodes
+    evaluated = result.episodes(slice(None, num_episodes))
+    told = result.episodes(slice(num_episodes, None))
     told_fitness = fitness(told, config.es)
     update_started = time.perf_counter()
-    es_state, info = jax.block_until_ready(parts.es.tell(state.es, told_fitness))
+    es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, told_fitness))
     finished = time.perf_counter()
     return Generation(
         state=state._replace(
@@ -340,12 +190,14 @@ def run_generation(
     )
 
 
-def used_statistics(
-    config: TrainConfig, state: TrainState
-) -> ObservationStatistics | None:
-    """Returns the statistics that policies see observations through, if any."""
-    return (
-        state.observation_statistics if config.rollout.observation_statistics else None
+def view(config: TrainConfig, state: TrainState) -> View:
+    """Returns how policies see observations."""
+    rollout = config.rollout
+    return View(
+        state.observation_statistics if rollout.observation_statistics else None,
+        state.reference,
+        rollout.std_floor,
+        rollout.observation_clip,
     )
 
 
@@ -354,7 +206,7 @@ def population_tasks(
 ) -> Tasks:
     """Lists a generation's episodes: ``[N, episodes per member, 2]``, flattened.
 
-    The two signs of a pair share their environment seed (common random numbers).
+    The two members of a pair share their environment seed (common random numbers).
     """
     num_pairs = num_pairs or config.es.num_pairs
     episodes = config.es.episodes_per_member
@@ -367,9 +219,9 @@ def population_tasks(
     if config.rollout.observation_statistics:
         count = max(1, round(config.rollout.statistics_fraction * total))
         observed[rng.choice(total, count, replace=False)] = True
+    members = np.arange(2 * num_pairs, dtype=np.int32).reshape(num_pairs, 1, 2)
     return Tasks(
-        pair=np.repeat(np.arange(num_pairs, dtype=np.int32), 2 * episodes),
-        sign=np.tile(np.array([1, -1], np.float32), num_pairs * episodes),
+        member=np.broadcast_to(members, (num_pairs, episodes, 2)).ravel(),
         seed=np.repeat(seeds.ravel(), 2),
         max_steps=np.full(total, step_cap, np.int32),
         observed=observed,
@@ -385,33 +237,12 @@ def evaluation_tasks(
 ) -> Tasks:
     """Lists episodes of the mean policy, on seeds of their own, never cut."""
     rng = stream(seed, purpose, generation)
-    return Tasks(
-        pair=np.full(num_episodes, IDLE, np.int32),
-        sign=np.zeros(num_episodes, np.float32),
-        seed=rng.integers(2**31, size=num_episodes, dtype=np.int32),
-        max_steps=np.full(num_episodes, max_steps, np.int32),
-        observed=np.zeros(num_episodes, bool),
-    )
+    seeds = rng.integers(2**31, size=num_episodes, dtype=np.int32)
+    return tasks_of_mean(seeds, max_steps)
 
 
-def split(result: RolloutResult, at: int) -> tuple[RolloutResult, RolloutResult]:
-    """Splits the episodes of a result in two."""
-
-    def part(episodes: slice) -> RolloutResult:
-        lengths = result.lengths[episodes]
-        return result._replace(
-            returns=result.returns[episodes],
-            lengths=lengths,
-            failed=result.failed[episodes],
-            healthy_rewards=result.healthy_rewards[episodes],
-            env_steps=int(lengths.sum()),
-        )
-
-    return part(slice(None, at)), part(slice(at, None))
-
-
-def fitness(population: RolloutResult, config: ESConfig) -> np.ndarray:
-    """Returns the members' fitness ``[N, 2]``: the mean over each one's episodes.
+def fitness(population: EpisodeResults, config: ESConfig) -> np.ndarray:
+    """Returns the members' fitness ``[P]``: the mean over each one's episodes.
 
     An episode's is its return, less what its healthy reward does not count.
     """
@@ -420,7 +251,7 @@ def fitness(population: RolloutResult, config: ESConfig) -> np.ndarray:
         episodes = (population.returns - omitted).reshape(
             -1, config.episodes_per_member, 2
         )
-        return episodes.mean(axis=1)
+        return episodes.mean(axis=1).ravel()
 
 
 def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:

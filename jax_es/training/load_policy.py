@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
-    mean_and_std,
+    View,
     normalized,
 )
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
@@ -40,6 +40,13 @@ class TrainedMean(NamedTuple):
     generation: int
     reference: PyTree = ()
     method: Method = OPENAI_ES
+
+    def view(self) -> View:
+        """Returns how the policy sees observations."""
+        rollout = self.config.rollout
+        return View(
+            self.statistics, self.reference, rollout.std_floor, rollout.observation_clip
+        )
 
 
 def load_mean(
@@ -124,20 +131,9 @@ class LoadedPolicy:
         self._policy = policy
         self._observation_shape = observation_shape
         self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
-        self._normalizer = (
-            (0.0, 1.0)
-            if trained.statistics is None
-            else tuple(
-                part.reshape(observation_shape)
-                for part in mean_and_std(
-                    trained.statistics,
-                    trained.config.rollout.std_floor,
-                    observation_space.dtype,
-                )
-            )
+        self._normalizer = trained.view().normalizer(
+            observation_shape, observation_space.dtype
         )
-        clip = trained.config.rollout.observation_clip
-        self._normalizer += (np.inf if clip is None else clip,)
         if needs_reference(policy):
             reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
             self._variables |= policy.prepare(self._variables, reference)

@@ -31,16 +31,15 @@ from jax_es.runs.records import GenerationRecord, evaluation_record, return_stat
 from jax_es.training.build import TrainConfig, with_machine
 from jax_es.training.generation import (
     Generation,
-    Parts,
     TrainState,
-    build,
     evaluation_tasks,
     initial_state,
     place,
     run_generation,
     score,
-    used_statistics,
+    view,
 )
+from jax_es.training.parts import Parts, build
 from jax_es.training.warm_start import Source, find_source, first_state, provenance
 
 
@@ -298,11 +297,10 @@ class _Session:
             config.evaluation.num_episodes,
             self._parts.env.max_episode_steps,
         )
-        result = self._parts.rollout.run(
-            self._parts.es.ask(state.es),
+        result = self._parts.rollout.evaluate(
+            self._parts.strategy.ask(state.es),
             tasks,
-            used_statistics(config, state),
-            state.reference,
+            view(config, state),
             self._on_step,
         )
         final = score(result.returns)
@@ -367,7 +365,7 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
         return_max=returns.max,
         return_p2_5=returns.p2_5,
         return_p97_5=returns.p97_5,
-        fitness_mean=return_statistics(generation.fitness.ravel()).mean,
+        fitness_mean=return_statistics(generation.fitness).mean,
         num_nonfinite=returns.num_nonfinite,
         num_failed=int(population.failed.sum()),
         episode_length_mean=float(population.lengths.mean()),
@@ -380,7 +378,7 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
         evaluation_num_nonfinite=evaluated.num_nonfinite,
         evaluation_length_mean=float(evaluation.lengths.mean()),
         best_evaluation_return=generation.state.best_evaluation_return,
-        gradient_norm=float(generation.info.gradient_norm),
+        gradient_norm=float(getattr(generation.info, "gradient_norm", math.nan)),
         update_norm=float(generation.info.update_norm),
         mean_norm=float(generation.info.mean_norm),
         slot_utilization=generation.slot_utilization,

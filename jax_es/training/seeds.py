@@ -25,8 +25,8 @@ from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.metrics import records_so_far
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import with_machine
-from jax_es.training.generation import build
 from jax_es.training.loop import TrainingResult, train_run
+from jax_es.training.parts import build
 from jax_es.training.warm_start import find_source
 
 
@@ -209,7 +209,8 @@ def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Refuses what cannot begin before there is a folder; one slot suffices."""
     parts = build(config, num_tasks=1)
     for seed in seeds:
-        find_source(parts._replace(config=dataclasses.replace(config, seed=seed)))
+        one = dataclasses.replace(config, seed=seed)
+        find_source(dataclasses.replace(parts, config=one))
     parts.close()
 
 

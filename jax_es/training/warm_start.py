@@ -18,8 +18,9 @@ from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
 from jax_es.train_config import differing, flat, policy_kind
 from jax_es.training.build import action_spec
-from jax_es.training.generation import Parts, TrainState, initial_state, place
+from jax_es.training.generation import TrainState, initial_state
 from jax_es.training.load_policy import TrainedMean, check_fits, load_mean, spaces
+from jax_es.training.parts import Parts
 from jax_es.types import needs_reference
 
 FREE_TO_DIFFER = {
@@ -166,19 +167,14 @@ def first_state(parts: Parts, source: Source | None) -> TrainState:
     """
     if source is None:
         return initial_state(parts)
-    state, trained = initial_state(parts, is_template=True), source.trained
+    trained = source.trained
+    mean = jax.tree.map(jnp.asarray, trained.mean)
+    state = initial_state(parts, is_template=True, mean=mean)
     statistics = state.observation_statistics
     if parts.config.rollout.observation_statistics and trained.statistics is not None:
         statistics = trained.statistics
     reference = trained.reference if needs_reference(parts.policy) else ()
-    return place(
-        parts,
-        state._replace(
-            es=state.es._replace(mean=jax.tree.map(jnp.asarray, trained.mean)),
-            observation_statistics=statistics,
-            reference=reference,
-        ),
-    )
+    return state._replace(observation_statistics=statistics, reference=reference)
 
 
 def provenance(source: Source | None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from jax_es.training.build import (
     slot_groups,
     with_machine,
 )
-from jax_es.training.generation import build
+from jax_es.training.parts import build
 from models import (
     IMAGE_POLICIES,
     BoxActions,

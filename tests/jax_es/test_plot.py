@@ -11,7 +11,7 @@ from jax_es import plot
 from jax_es.analysis import curves, drawing, figures, page
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import GenerationRecord, evaluation_record
@@ -268,7 +268,7 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     evaluations = []
     for seed, values in enumerate(returns):
         results = {
-            condition: RolloutResult(10 * i + values, *[None] * 7)  # type: ignore
+            condition: EpisodeResults(10 * i + values, *[None] * 8)  # type: ignore
             for i, condition in enumerate([BASE, *asked, rounded])
         }
         evaluations.append(Evaluation(Path(f"a/seed-{seed}"), None, results))  # type: ignore

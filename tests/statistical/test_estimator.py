@@ -216,7 +216,7 @@ def learner(shaping: str, optimizer: str, noise: Noise):
     )
 
     def members(state):
-        population = es.ask(state).members(noise)
+        population = es.ask(state).members()
         if "params" in population:
             return population["params"]["x"]  # [N, 2, 3, 4]
         a, b = population["perturbation"]["x"]

@@ -85,7 +85,8 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(condition, monkeypa
     network = measure.build_network(row, TINY)
     config = dataclasses.replace(network.parts.config.es, num_pairs=2)
     config = dataclasses.replace(network.parts.config, es=config)
-    network = network._replace(parts=network.parts._replace(config=config))
+    parts = dataclasses.replace(network.parts, config=config)
+    network = network._replace(parts=parts)
     fields = measure.beside_physics(network, row)
     check(fields)
     pairs, steps = fields["num_pairs"], fields["env_steps"]

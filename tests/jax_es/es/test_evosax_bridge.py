@@ -82,7 +82,7 @@ def test_gradient_equals_that_of_evosax():
     evosax = OpenESOnOurNoise(config, optax.sgd(-1.0), identity_fitness_shaping_fn)
     es = openai_es(config)
     population = es.ask(es.init(jax.random.key(4), MEAN))
-    members = population.members(es.noise)["params"]
+    members = population.members()["params"]
     fitness = unlike_anything(members)
     evosax.tell(members, fitness)
     total = FullNoise().weighted_sum(
@@ -109,7 +109,7 @@ def test_updates_equal_those_of_evosax():
     chain = make_optimizer(config)
     evosax = OpenESOnOurNoise(config, chain, Open_ES(2, MEAN).fitness_shaping_fn)
     state = es.init(jax.random.key(4), MEAN)
-    ask = jax.jit(lambda state: es.ask(state).members(es.noise)["params"])
+    ask = jax.jit(lambda state: es.ask(state).members()["params"])
     for _ in range(4):
         members = ask(state)
         fitness = np.round(unlike_anything(members), 1)
@@ -141,7 +141,7 @@ def test_evosax_maximises(snes, shaped_by):
     state = snes.init(jax.random.key(0), MEAN)
     evaluate = jax.jit(negative_distance)
     for _ in range(60):
-        state, info = snes.tell(state, evaluate(snes.ask(state)))
+        state, info = snes.tell(state, evaluate(snes.ask(state).members))
     assert distance(state.mean) < 0.15 * distance(MEAN)
     assert state.generation == 60
     norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(state.mean)))
@@ -151,7 +151,7 @@ def test_evosax_maximises(snes, shaped_by):
 
 def test_members_are_weight_pytrees_around_the_mean(snes):
     state = snes.init(jax.random.key(0), MEAN)
-    members = snes.ask(state)
+    members = snes.ask(state).members
     assert jax.tree.map(jnp.shape, members) == {"bias": (6, 2), "kernel": (6, 2, 2)}
     offsets = jax.tree.map(lambda m, centre: m - centre[None], members, MEAN)
     spread = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(offsets)])
@@ -162,24 +162,24 @@ def test_members_are_weight_pytrees_around_the_mean(snes):
 
 def test_ask_and_tell_are_pure(snes):
     state = snes.init(jax.random.key(0), MEAN)
-    members = snes.ask(state)
+    members = snes.ask(state).members
     fitness = negative_distance(members)
     first, info = snes.tell(state, fitness)
     second, _ = snes.tell(state, fitness)
     close(first.mean, second.mean, atol=0)
-    close(snes.ask(state), members, atol=0)
+    close(snes.ask(state).members, members, atol=0)
     # The next generation has other members, and the mean has moved by what info says.
-    assert (snes.ask(first)["bias"] != members["bias"]).all()
+    assert (snes.ask(first).members["bias"] != members["bias"]).all()
     moved = jax.tree.map(jnp.subtract, first.mean, state.mean)
     assert info.update_norm == pytest.approx(float(optax.tree.norm(moved)), rel=1e-5)
     assert info.update_norm > 0
     other = snes.init(jax.random.key(1), MEAN)
-    assert (snes.ask(other)["bias"] != members["bias"]).all()
+    assert (snes.ask(other).members["bias"] != members["bias"]).all()
 
 
 def test_failed_members_rank_worst(snes):
     state = snes.init(jax.random.key(0), MEAN)
-    fitness = negative_distance(snes.ask(state))
+    fitness = negative_distance(snes.ask(state).members)
     failed, info = snes.tell(state, fitness.at[2].set(jnp.nan).at[4].set(jnp.inf))
     poor, _ = snes.tell(state, fitness.at[2].set(-1e6).at[4].set(-1e6))
     assert info.num_nonfinite == 2

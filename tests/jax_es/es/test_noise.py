@@ -38,7 +38,7 @@ class Family:
         self.es = openai_es(ESConfig(num_pairs=8, sigma=0.02), noise)
         self.sample = jax.jit(noise.sample)
         self.weighted_sum = jax.jit(noise.weighted_sum)
-        self.members = jax.jit(lambda state: self.es.ask(state).members(noise))
+        self.members = jax.jit(lambda state: self.es.ask(state).members())
         self.draw = jax.jit(self._draw)
         self.draw_all = jax.jit(jax.vmap(self._draw, in_axes=(None, 0)))
 

@@ -25,7 +25,7 @@ from jax_es.evaluation.conditions import (
 )
 from jax_es.evaluation.quantization import round_weights
 from jax_es.evaluation.tables import rank_tests, summary, summary_over_runs, table
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs
@@ -147,11 +147,12 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
     assert differences[~np.eye(len(returns), dtype=bool)].min() > 0.02
 
 
-def test_one_compilation_serves_all_conditions_and_seeds(runs, compilations):
+def test_what_is_compiled_serves_all_conditions_and_seeds(runs, compilations):
     conditions = sweeps((0.0, 5000.0), ("bfloat16", "int8"), (0.01,))
     experiment = prepared(runs / "dt", conditions)
     first, second = experiment.trained
-    evaluate(experiment.parts, first, EPISODES, 0)
+    for condition in (BASE, conditions[-1]):  # without and with weight noise
+        evaluate(experiment.parts, first, EPISODES, 0, condition)
     compiled = len(compilations)
     for condition in conditions:
         evaluate(experiment.parts, second, EPISODES, 1, condition)
@@ -226,11 +227,12 @@ def made(returns, path="a", lengths=None):
     results = {}
     for condition, values in returns.items():
         values = np.array(values, float)
-        results[condition] = RolloutResult(
+        results[condition] = EpisodeResults(
             returns=values,
             lengths=np.arange(1, 1 + len(values)),
             failed=np.zeros(len(values), bool),
             healthy_rewards=np.zeros(len(values)),
+            descriptors=np.zeros((1, 0)),
             observations=initial_statistics(1),
             env_steps=0,
             computed_steps=0,

@@ -22,14 +22,15 @@ from jax_es.evaluation import tables as evaluation_report
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import _follow, record_video
-from jax_es.rollout.engine import RolloutResult
+from jax_es.rollout.engine import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.build import TrainConfig
-from jax_es.training.generation import build, evaluation_tasks
+from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import load_mean, load_policy
 from jax_es.training.loop import train_run
+from jax_es.training.parts import build
 from models import DecisionTransformerConfig, MLPConfig
 
 # Short, since physics amplifies rounding: ×1000 in 15 steps, seen with jax 0.11.
@@ -174,11 +175,12 @@ def test_the_table_reads_like_the_json(run, capsys):
 
 def make_result(returns):
     returns = np.array(returns, float)
-    return RolloutResult(
+    return EpisodeResults(
         returns=returns,
         lengths=np.arange(1, 1 + len(returns)),
         failed=np.zeros(len(returns), bool),
         healthy_rewards=np.zeros(len(returns)),
+        descriptors=np.zeros((1, 0)),
         observations=initial_statistics(1),
         env_steps=0,
         computed_steps=0,
@@ -290,7 +292,8 @@ def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
 def test_the_program_says_so_in_one_line(copied, capsys, monkeypatch):
     file = newest_file(copied)
     file.write_bytes(b"")
-    monkeypatch.setattr("jax_es.evaluation.conditions.build", lambda *_, **__: 1 / 0)
+    name = "jax_es.evaluation.conditions.build_evaluation"
+    monkeypatch.setattr(name, lambda *_, **__: 1 / 0)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(ZeroDivisionError):

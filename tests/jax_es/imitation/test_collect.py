@@ -176,7 +176,7 @@ def test_a_transformer_is_asked_for_the_return(runs):
     asked = trained._replace(
         mean=with_target_return(trained.config, trained.mean, -5000.0)
     )
-    parts = jax_es.training.generation.build(trained.config)
+    parts = jax_es.training.parts.build(trained.config)
     actions = {}
     for name, options in {"own": (), "asked": ("--target-return", "-5000")}.items():
         path = collect(runs / "transformer", *options, dataset=f"{name}-v0", episodes=1)
@@ -314,7 +314,7 @@ def test_a_dataset_grows(runs, monkeypatch):
     assert dataset_info(path).num_episodes == 9
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
-    monkeypatch.delattr(collecting.Rollout, "run")  # nothing is left to play
+    monkeypatch.delattr(collecting.Rollout, "evaluate")  # nothing is left to play
     for there_already in (2, 9):
         collect(runs / "mlp", "--resume", episodes=there_already)
         assert dataset_info(path).num_episodes == 9

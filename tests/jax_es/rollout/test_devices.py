@@ -12,7 +12,9 @@ import pytest
 from envs.base import thread_count
 from jax_es.es.noise import FullNoise
 from jax_es.rollout import devices as devices_module
-from jax_es.rollout.devices import Devices, available_cores, spread_weighted_sum
+from jax_es.rollout import weighted_sum
+from jax_es.rollout.devices import Devices, available_cores
+from jax_es.rollout.weighted_sum import spread_weighted_sum
 
 KEY = jax.random.fold_in(jax.random.key(3), 1)
 MEAN = {"kernel": jnp.zeros((7, 3)), "bias": jnp.zeros(3)}
@@ -56,7 +58,7 @@ def test_sum_does_not_depend_on_the_devices(spread, num_devices, num_pairs):
 
 def test_chunks_add_up(cpus, monkeypatch):
     # 29 pairs in blocks of 2 × 4: three whole calls and one with padding.
-    monkeypatch.setattr(devices_module, "PAIRS_PER_CALL", 4)
+    monkeypatch.setattr(weighted_sum, "PAIRS_PER_CALL", 4)
     calls = []
     chunked = spread_weighted_sum(
         FullNoise(), Devices(cpus[:2]), lambda: calls.append(len(calls))

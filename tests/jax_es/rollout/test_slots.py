@@ -13,6 +13,7 @@ import pytest
 from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
+from jax_es.es.population import MEAN
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.slots import Refill, Shared, SlotPrograms
 from models import (
@@ -39,11 +40,11 @@ def make_programs(num_heads, attention, noise):
     policy = make_policy(config, OBSERVATION_SIZE, BoxActions((-1.0,), (1.0,)))
     devices = Devices(jax.devices("cpu")[:2])
     observation = jax.ShapeDtypeStruct((OBSERVATION_SIZE,), np.float32)
-    programs = SlotPrograms(policy, noise, devices, WIDTH, observation)
+    programs = SlotPrograms(policy, devices, WIDTH, observation)
     es = openai_es(ESConfig(num_pairs=2), noise)
     population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
     normalizer = np.zeros(OBSERVATION_SIZE, "f4"), np.ones(OBSERVATION_SIZE, "f4")
-    shared = devices.share(Shared(population, *normalizer, ()))
+    shared = devices.share(Shared(population, *normalizer, np.float32(np.inf)))
     return programs, devices, shared, *programs.empty(shared, WIDTH)
 
 
@@ -114,22 +115,21 @@ def test_a_slot_holds_the_statistics_of_its_members_weights(noise):
     policy = make_policy(CNNConfig(hidden_size=3), shape, DiscreteActions(2))
     devices = Devices(jax.devices("cpu")[:1])
     observation = jax.ShapeDtypeStruct(shape, np.uint8)
-    programs = SlotPrograms(policy, noise, devices, width, observation)
+    programs = SlotPrograms(policy, devices, width, observation)
     es = openai_es(ESConfig(num_pairs=2, sigma=0.3), noise)
     population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
     random = np.random.default_rng(0)
     reference = random.integers(256, size=(5, *shape), dtype=np.uint8)
     mean = np.float32(random.uniform(size=shape))
     std = np.float32(random.uniform(0.1, 1.0, size=shape))
-    shared = devices.share(Shared(population, mean, std, reference))
+    shared = devices.share(Shared(population, mean, std, np.float32(np.inf), reference))
     slots, _ = programs.empty(shared, width)
     refill = Refill.empty(1, width)
     refill.count[0] = 3
     refill.position[0, :3] = 3, 0, 1
-    refill.pair[0, :3] = 1, 1, -1
-    refill.sign[0, :3] = 1.0, -1.0, 0.0
+    refill.member[0, :3] = 2, 3, MEAN
     slots = programs.refill(shared, slots, refill)
-    members = population.members(noise)
+    members = population.members()
     seen = (np.float32(reference) / 255 - mean) / std
 
     def statistics_of(variables):

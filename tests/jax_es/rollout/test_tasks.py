@@ -5,16 +5,23 @@ import itertools
 import numpy as np
 import pytest
 
+from jax_es.es.population import MEAN
 from jax_es.rollout.tasks import IDLE, TaskQueue
 
 
-def pairs_of(num_pairs, tasks_per_pair, num_mean=0):
+def queue_of(num_pairs, tasks_per_pair, num_mean=0, num_lanes=1):
+    return TaskQueue(members_of(num_pairs, tasks_per_pair, num_mean), 2, num_lanes)
+
+
+def members_of(num_pairs, tasks_per_pair, num_mean=0):
+    """Both members of a pair in turn, after tasks of the mean."""
     pairs = np.repeat(np.arange(num_pairs, dtype=np.int32), tasks_per_pair)
-    return np.concatenate([np.full(num_mean, IDLE, np.int32), pairs])
+    members = 2 * pairs + np.arange(len(pairs)) % 2
+    return np.concatenate([np.full(num_mean, MEAN, np.int32), members])
 
 
 def test_one_device_takes_tasks_in_order():
-    queue = TaskQueue(pairs_of(5, 4, num_mean=3), num_lanes=1)
+    queue = queue_of(5, 4, num_mean=3)
     assert [queue.take(0) for _ in range(23)] == list(range(23))
     assert queue.take(0) == IDLE
 
@@ -23,8 +30,8 @@ def test_one_device_takes_tasks_in_order():
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
     rng = np.random.default_rng(seed)
-    pair = pairs_of(rng.integers(1, 30), rng.integers(1, 7), rng.integers(0, 9))
-    queue = TaskQueue(pair, num_devices)
+    member = members_of(rng.integers(1, 30), rng.integers(1, 7), rng.integers(0, 9))
+    queue, pair = TaskQueue(member, 2, num_devices), member // 2
     taken = {device: [] for device in range(num_devices)}
     empty = set()
     while len(empty) < num_devices:
@@ -50,18 +57,18 @@ def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
 
 
 def test_devices_alternate_between_pairs():
-    queue = TaskQueue(pairs_of(3, 2), num_lanes=2)
+    queue = queue_of(3, 2, num_lanes=2)
     assert [queue.take(d) for d in (0, 1, 0, 1)] == [0, 2, 1, 3]
     assert [queue.take(d) for d in (1, 0, 1, 1)] == [4, IDLE, 5, IDLE]
 
 
 def test_tasks_of_the_mean_spread_over_devices_one_by_one():
-    queue = TaskQueue(pairs_of(0, 1, num_mean=4), num_lanes=4)
+    queue = queue_of(0, 1, num_mean=4, num_lanes=4)
     assert [queue.take(device) for device in (3, 2, 1, 0)] == [0, 1, 2, 3]
 
 
 def test_an_opened_pair_keeps_the_queue_from_being_empty():
-    queue = TaskQueue(pairs_of(1, 2), num_lanes=2)
+    queue = queue_of(1, 2, num_lanes=2)
     assert not queue.is_empty()
     queue.take(1)
     assert queue.take(0) == IDLE
@@ -71,6 +78,11 @@ def test_an_opened_pair_keeps_the_queue_from_being_empty():
 
 
 def test_no_tasks_are_an_empty_queue():
-    queue = TaskQueue(pairs_of(0, 1), num_lanes=2)
+    queue = queue_of(0, 1, num_lanes=2)
     assert queue.is_empty()
     assert queue.take(0) == IDLE
+
+
+def test_members_that_share_nothing_go_out_one_by_one():
+    queue = TaskQueue(np.arange(4), 1, num_lanes=2)
+    assert [queue.take(lane) for lane in (0, 1, 0, 1)] == [0, 1, 2, 3]

@@ -14,6 +14,7 @@ from jax_es.evaluate import main as evaluate
 from jax_es.presets import preset
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import (
+    View,
     initial_statistics,
     mean_and_std,
     observe,
@@ -23,8 +24,9 @@ from jax_es.train import main as train
 from jax_es.train_config import differences, from_dict, to_dict
 from jax_es.training import generation
 from jax_es.training.build import TrainConfig, make_policy, with_game
-from jax_es.training.generation import build, initial_state, population_tasks
+from jax_es.training.generation import initial_state, population_tasks
 from jax_es.training.load_policy import load_mean
+from jax_es.training.parts import build
 from models import CNNConfig, ImageDecisionTransformerConfig, MLPConfig
 
 SMALL = ImageDecisionTransformerConfig(
@@ -70,9 +72,10 @@ def test_returns_do_not_depend_on_the_schedule(policy, perturbation):
     for num_slots, num_devices in ((2, 1), (4, 2)):
         parts = build(tiny(num_slots, num_devices, policy, perturbation))
         state = initial_state(parts)
-        population = parts.es.ask(state.es)
+        population = parts.strategy.ask(state.es)
         tasks = population_tasks(parts.config, 0, 30)
-        results.append(parts.rollout.run(population, tasks, reference=state.reference))
+        seen = View(reference=state.reference)
+        results.append(parts.rollout.evaluate(population, tasks, seen))
         parts.close()
     one, two = results
     np.testing.assert_array_equal(one.returns, two.returns)
@@ -92,8 +95,9 @@ def test_returns_do_not_depend_on_how_many_resets_come_together():
         state = initial_state(parts)
         tasks = population_tasks(parts.config, 0, 30)
         tasks = tasks._replace(max_steps=np.array([3, 9, 2, 5, 7, 4], np.int32))
-        population = parts.es.ask(state.es)
-        results.append(parts.rollout.run(population, tasks, reference=state.reference))
+        population = parts.strategy.ask(state.es)
+        seen = View(reference=state.reference)
+        results.append(parts.rollout.evaluate(population, tasks, seen))
         parts.close()
     one, three = results
     assert one.lengths.tolist() == three.lengths.tolist() == [3, 9, 2, 5, 7, 4]
@@ -113,7 +117,7 @@ def test_frames_stay_bytes_on_the_way_to_the_devices(monkeypatch):
     )
     state = initial_state(parts)
     tasks = population_tasks(parts.config, 0, 3)
-    parts.rollout.run(parts.es.ask(state.es), tasks)
+    parts.rollout.evaluate(parts.strategy.ask(state.es), tasks)
     images = [
         leaf for tree in placed for leaf in jax.tree.leaves(tree) if leaf.ndim == 5
     ]
@@ -157,18 +161,14 @@ def test_the_paper_preset_reads_points_and_grey_levels():
 
 
 def test_the_floor_of_frames_is_in_grey_levels():
-    config = tiny(1, 1)
-    rollout = dataclasses.replace(config.rollout, std_floor=51.0)
-    parts = build(dataclasses.replace(config, rollout=rollout))
     frames = np.zeros((2, 4, 84, 84), np.uint8)
     frames[1, :, :, :42] = 204
     statistics = observe(initial_statistics(4 * 84 * 84), scaled(frames))
-    state = initial_state(parts)
-    std = parts.rollout._share(parts.es.ask(state.es), statistics, ()).std
+    seen = View(statistics, std_floor=51.0)
+    _, std, _ = seen.normalizer((4, 84, 84), np.uint8)
     # Half of the pixels vary by 102 grey levels, half never do.
     np.testing.assert_allclose(std[..., :42], 0.4, rtol=1e-6)
     np.testing.assert_allclose(std[..., 42:], 0.2, rtol=1e-6)
-    parts.close()
 
 
 def test_a_game_by_any_name():

@@ -23,10 +23,11 @@ from jax_es.config import (
 )
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
-from jax_es.rollout.devices import Devices, spread_weighted_sum
-from jax_es.rollout.engine import Rollout, RolloutResult
-from jax_es.rollout.observation_statistics import initial_statistics
-from jax_es.rollout.tasks import IDLE
+from jax_es.es.population import MEAN, MeanPopulation
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.engine import EpisodeResults, Rollout
+from jax_es.rollout.observation_statistics import View, initial_statistics
+from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import METRICS_FILE, MetricsError, MetricsWriter, read_metrics
@@ -34,7 +35,6 @@ from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
-    Parts,
     evaluation_tasks,
     fitness,
     initial_state,
@@ -43,7 +43,6 @@ from jax_es.training.generation import (
     population_tasks,
     run_generation,
     score,
-    split,
 )
 from jax_es.training.loop import (
     begin,
@@ -51,6 +50,7 @@ from jax_es.training.loop import (
     run_training,
     starting_state,
 )
+from jax_es.training.parts import Parts
 from models import DecisionTransformerConfig, MLPConfig
 from tests.probe_envs import TargetEnv
 
@@ -61,13 +61,13 @@ ROLLOUT = RolloutConfig(statistics_fraction=0.2, step_cap_factor=1.2)
 def make_parts(policy, env, es, num_devices=1, **fields):
     """What ``build`` makes, around an environment without an id."""
     config = TrainConfig(EnvConfig("probe"), policy, es, ROLLOUT, **fields)
-    noise, devices = FullNoise(), Devices(jax.local_devices()[:num_devices])
+    devices = Devices(jax.local_devices()[:num_devices])
     policy = experiment.make_policy(
         policy, env.single_observation_space, env.single_action_space
     )
-    rollout = Rollout(policy, noise, [env], devices)
-    es = openai_es(es, noise, spread_weighted_sum(noise, devices))
-    return Parts(config, devices, (env,), policy, rollout, es)
+    rollout = Rollout(policy, [env], devices)
+    strategy = openai_es(es, FullNoise(), spread_weighted_sum(FullNoise(), devices))
+    return Parts(config, devices, (env,), policy, rollout, strategy)
 
 
 @functools.cache
@@ -89,7 +89,8 @@ def parts():
 
 
 def with_config(parts, **changes):
-    return parts._replace(config=dataclasses.replace(parts.config, **changes))
+    config = dataclasses.replace(parts.config, **changes)
+    return dataclasses.replace(parts, config=config)
 
 
 def train(parts, run, resume=False, check_stop=lambda: None):
@@ -137,8 +138,11 @@ def es_config(num_pairs=5, episodes=3, common_seeds="pair", fraction=0.2, **fiel
 def test_both_signs_of_a_pair_meet_the_same_seeds(common_seeds):
     tasks = population_tasks(es_config(common_seeds=common_seeds), 7, step_cap=11)
     shape = 5, 3, 2  # [N, episodes, 2]
-    np.testing.assert_array_equal(tasks.pair, np.repeat(np.arange(5), 6))
-    np.testing.assert_array_equal(tasks.sign, np.tile([1.0, -1.0], 15))
+    members = tasks.member.reshape(shape)
+    np.testing.assert_array_equal(
+        members // 2, np.arange(5)[:, None, None] + 0 * members
+    )
+    np.testing.assert_array_equal(members % 2, [0, 1] + 0 * members)
     np.testing.assert_array_equal(tasks.max_steps, 11)
     seeds = tasks.seed.reshape(shape)
     np.testing.assert_array_equal(seeds[..., 0], seeds[..., 1])
@@ -147,8 +151,8 @@ def test_both_signs_of_a_pair_meet_the_same_seeds(common_seeds):
         assert len(np.unique(seeds)) == 3
     else:
         assert len(np.unique(seeds)) == 15
-    dtypes = [field.dtype for field in tasks]
-    assert dtypes == [np.int32, np.float32, np.int32, np.int32, bool]
+    dtypes = [field.dtype for field in tasks[:4]]
+    assert dtypes == [np.int32, np.int32, np.int32, bool]
 
 
 def test_seeds_are_new_in_every_generation_and_the_same_in_every_run():
@@ -187,8 +191,7 @@ def test_without_statistics_nothing_is_observed():
 
 def test_evaluation_runs_the_mean_uncut_and_unobserved():
     tasks = evaluation_tasks(seed=3, generation=7, num_episodes=20, max_steps=50)
-    np.testing.assert_array_equal(tasks.pair, IDLE)
-    np.testing.assert_array_equal(tasks.sign, 0)
+    np.testing.assert_array_equal(tasks.member, MEAN)
     np.testing.assert_array_equal(tasks.max_steps, 50)
     assert not tasks.observed.any()
     assert len(set(tasks.seed.tolist())) == 20
@@ -215,7 +218,7 @@ def test_fitness_averages_a_members_episodes():
     # [N, episodes, 2]: pair 0 has (1, 2) and (3, 6), pair 1 (−1, 0) and (NaN, 4).
     returns = np.array([1.0, 2, 3, 6, -1, 0, np.nan, 4])
     played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(8))
-    np.testing.assert_array_equal(fitness(played, config.es), [[2, 4], [np.nan, 2]])
+    np.testing.assert_array_equal(fitness(played, config.es), [2, 4, np.nan, 2])
 
 
 def test_fitness_counts_the_healthy_reward_as_told():
@@ -226,7 +229,7 @@ def test_fitness_counts_the_healthy_reward_as_told():
         config = ESConfig(
             num_pairs=1, shaping="centered_rank", healthy_reward_weight=weight
         )
-        np.testing.assert_allclose(fitness(played, config), [expected])
+        np.testing.assert_allclose(fitness(played, config), expected)
 
 
 @pytest.mark.parametrize(
@@ -251,18 +254,19 @@ def test_a_score_that_is_no_number_is_below_every_other():
     assert score(np.array([np.inf, -np.inf])) == -math.inf
 
 
-def test_split_keeps_each_parts_own_steps():
-    result = RolloutResult(
+def test_a_part_of_the_results_has_its_own_steps():
+    result = EpisodeResults(
         returns=np.arange(5.0),
         lengths=np.array([1, 2, 4, 8, 16]),
         failed=np.array([True, False, False, True, False]),
         healthy_rewards=np.arange(5.0) / 2,
+        descriptors=np.zeros((5, 0)),
         observations=initial_statistics(3),
         env_steps=31,
         computed_steps=40,
         seconds={},
     )
-    first, second = split(result, 2)
+    first, second = result.episodes(slice(2)), result.episodes(slice(2, None))
     assert (first.env_steps, second.env_steps) == (3, 28)
     assert first.returns.tolist() == [0, 1]
     assert second.returns.tolist() == [2, 3, 4]
@@ -272,9 +276,7 @@ def test_split_keeps_each_parts_own_steps():
 
 def evaluate_mean(parts, mean, statistics, tasks):
     """Runs episodes of the policy with weights ``mean``, by themselves."""
-    state = parts.es.init(jax.random.key(0), mean)
-    population = parts.es.ask(parts.devices.share(state))
-    return parts.rollout.run(population, tasks, statistics)
+    return parts.rollout.evaluate(MeanPopulation(mean), tasks, View(statistics))
 
 
 def test_a_generation_is_ask_rollout_tell(parts):
@@ -291,11 +293,13 @@ def test_a_generation_is_ask_rollout_tell(parts):
         )
         np.testing.assert_array_equal(generation.evaluation.lengths, alone.lengths)
         # The population's returns, and nothing else, make the update.
-        told, _ = parts.es.tell(state.es, generation.population.returns.reshape(16, 2))
+        told, _ = parts.strategy.tell(state.es, generation.population.returns)
         assert_equal_bits(told, generation.state.es)
         # Statistics are those of before, until the generation is over.
         tasks = population_tasks(config, index, state.step_cap)
-        result = parts.rollout.run(parts.es.ask(state.es), tasks, statistics)
+        result = parts.rollout.evaluate(
+            parts.strategy.ask(state.es), tasks, View(statistics)
+        )
         np.testing.assert_allclose(
             generation.population.returns, result.returns, rtol=1e-5
         )
@@ -378,7 +382,7 @@ def test_the_best_mean_is_kept(parts, tmp_path):
         FullNoise(),
         spread_weighted_sum(FullNoise(), parts.devices),
     )
-    parts = with_config(parts._replace(es=es), num_generations=6)
+    parts = with_config(dataclasses.replace(parts, strategy=es), num_generations=6)
     run = RunDirectory(tmp_path)
     result = train(parts, run)
     evaluations = [r.evaluation_return_mean for r in read_metrics(run.path)]
@@ -438,7 +442,7 @@ def test_a_broken_return_ranks_worst_and_the_run_goes_on(parts, kind):
     # As if both had returned something far below everybody else.
     replaced = returns.copy()
     replaced[members] = finite.min() - 100.0
-    expected, _ = parts.es.tell(state.es, replaced.reshape(16, 2))
+    expected, _ = parts.strategy.tell(state.es, replaced)
     assert_equal_bits(expected.mean, generation.state.es.mean)
     # The next generation knows nothing of it.
     parts.env.broken = {}

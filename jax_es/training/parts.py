@@ -1,0 +1,207 @@
+"""From a configuration to the running parts of a training, or of an evaluation."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jax_es.config import ConfigError, require
+from jax_es.es.openai_es import openai_es
+from jax_es.es.population import MeanPopulation, Population
+from jax_es.es.strategy import Strategy
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.engine import Rollout
+from jax_es.rollout.memory import (
+    ENV_BYTES,
+    TASK_BYTES,
+    check_memory,
+    largest,
+    num_bytes,
+)
+from jax_es.rollout.weighted_sum import spread_weighted_sum
+from jax_es.train_config import TrainConfig
+from jax_es.training.build import (
+    make_devices,
+    make_env,
+    make_noise,
+    make_policy,
+    slot_groups,
+)
+from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationParts:
+    """What evaluates the policies of a configuration."""
+
+    config: TrainConfig
+    devices: Devices
+    envs: tuple[VectorEnv, ...]
+    """One for each group of slots, all alike."""
+    policy: Policy
+    rollout: Rollout
+
+    @property
+    def env(self) -> VectorEnv:
+        """One of the vector environments."""
+        return self.envs[0]
+
+    @property
+    def num_slots(self) -> int:
+        """S, over all groups."""
+        return sum(env.num_envs for env in self.envs)
+
+    def close(self) -> None:
+        """Releases the environments."""
+        for env in self.envs:
+            env.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts(EvaluationParts):
+    """What trains a configuration."""
+
+    strategy: Strategy
+
+
+def build(
+    config: TrainConfig,
+    on_call: Callable[[], None] = lambda: None,
+    num_tasks: int | None = None,
+) -> Parts:
+    """Builds the parts of a training run.
+
+    Args:
+        config: the run.
+        on_call: called now and then during the update, to notice a stop signal.
+        num_tasks: the most episodes of an evaluation; a generation's if not given.
+            There are no more slots than that.
+
+    Raises:
+        ConfigError: (a ``ValueError``) if the parts do not fit together.
+    """
+    if num_tasks is None:
+        members = 2 * config.es.most_pairs
+        num_tasks = members * config.es.episodes_per_member
+        num_tasks += config.evaluation.num_episodes
+    needs = _memory_of_generation(config)
+    parts = _build_evaluation(config, num_tasks, needs)
+    noise = make_noise(config.es)
+    strategy = openai_es(
+        config.es,
+        noise,
+        spread_weighted_sum(noise, parts.devices, on_call, config.es.num_pairs),
+    )
+    try:
+        require(
+            config.es.healthy_reward_weight == 1
+            or getattr(parts.env, "pays_healthy_reward", False),
+            f"es.healthy_reward_weight must be 1, got "
+            f"{config.es.healthy_reward_weight}: {config.env.id} does not say what it "
+            "pays for staying healthy.",
+        )
+        key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
+        state = jax.eval_shape(lambda k: strategy.init(k, parts.policy.init(k)), key)
+        _check_fits(parts, needs, state, jax.eval_shape(strategy.ask, state))
+    except ConfigError:
+        parts.close()
+        raise
+    return Parts(**vars(parts), strategy=strategy)
+
+
+def build_evaluation(config: TrainConfig, num_tasks: int) -> EvaluationParts:
+    """Builds what evaluates a configuration's mean policy; no strategy, no optimizer.
+
+    Args:
+        config: of the run.
+        num_tasks: the most episodes of an evaluation; there are no more slots.
+
+    Raises:
+        ConfigError: (a ``ValueError``) if the parts do not fit together.
+    """
+    parts = _build_evaluation(config, num_tasks, {})
+    key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
+    mean = jax.eval_shape(parts.policy.init, key)
+    try:
+        _check_fits(parts, {}, mean, MeanPopulation(mean))
+    except ConfigError:
+        parts.close()
+        raise
+    return parts
+
+
+def _build_evaluation(
+    config: TrainConfig, num_tasks: int, needs: dict[str, int]
+) -> EvaluationParts:
+    devices = make_devices(config.rollout)
+    groups = slot_groups(config.rollout, num_tasks, devices)
+    slots = {f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)}
+    check_memory(needs | slots)
+    threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
+    envs = tuple(make_env(config.env, size, threads, mode) for size in groups)
+    observation_space = envs[0].single_observation_space
+    policy = make_policy(config.policy, observation_space, envs[0].single_action_space)
+    rollout = Rollout(policy, envs, devices)
+    return EvaluationParts(config, devices, envs, policy, rollout)
+
+
+def _memory_of_generation(config: TrainConfig) -> dict[str, int]:
+    """Estimates what the host keeps of a generation's episodes, by argument; bytes."""
+    es, num_episodes = config.es, config.evaluation.num_episodes
+    members = f"es.num_pairs {es.num_pairs}"
+    if es.most_pairs > es.num_pairs:
+        members = f"es.interactions_per_generation {es.interactions_per_generation}"
+    if es.episodes_per_member > 1:
+        members += f" with es.episodes_per_member {es.episodes_per_member}"
+    return {
+        members: TASK_BYTES * 2 * es.most_pairs * es.episodes_per_member,
+        f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
+    }
+
+
+def _check_fits(
+    parts: EvaluationParts,
+    needs: dict[str, int],
+    state: PyTree,
+    population: Population,
+) -> None:
+    """Rejects policies, or slots of them, that do not fit beside other ``needs``.
+
+    Args:
+        parts: whose policy and slots.
+        needs: bytes by argument, as of :func:`check_memory`.
+        state: shapes of the strategy's state.
+        population: shapes of one generation's.
+
+    Raises:
+        ConfigError: naming what would have to be smaller.
+    """
+    config, devices = parts.config, parts.devices
+    needs = needs | {
+        f"rollout.num_slots {parts.num_slots}": ENV_BYTES * parts.num_slots
+    }
+    carry = jax.eval_shape(parts.policy.initial_carry)
+    reference = reference_shape(parts)
+    # Of the state there are two copies while it is updated, on every device.
+    copies = 2 * num_bytes(state) + num_bytes(population) + 8 * num_bytes(reference)
+    sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
+    needs |= {largest(sizes): devices.count * copies + num_bytes(carry)}
+    check_memory(needs, devices.memory)
+    slot = parts.rollout.slot_bytes(population, reference)
+    many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
+    check_memory(
+        needs
+        | {f"es.rank {config.es.rank}": slot * (config.es.perturbation == "low-rank")}
+        | {many: slot * parts.num_slots},
+        devices.memory,
+    )
+
+
+def reference_shape(parts: EvaluationParts) -> Any:
+    """Returns shape and type of the reference batch, if the policy needs one."""
+    policy, space = parts.policy, parts.env.single_observation_space
+    if not needs_reference(policy):
+        return ()
+    shape = (policy.reference_size, *space.shape)
+    return jax.ShapeDtypeStruct(shape, space.dtype)
