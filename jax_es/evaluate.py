@@ -19,12 +19,11 @@ import tyro
 
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.config import Precision, require
-from jax_es.runs.directory import RunDirectory
 from jax_es.runs.files import check_writable
 from jax_es.runs.find import find_runs
 
 if TYPE_CHECKING:
-    from jax_es.evaluation.conditions import Condition, Evaluation, Experiment
+    from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.engine import EpisodeResults
 
 
@@ -89,15 +88,6 @@ class Arguments:
         if self.video is not None:
             check_encoder(self.video)
 
-    @property
-    def conditions(self) -> list[Condition]:
-        """The base condition and what is swept."""
-        from jax_es.evaluation.conditions import sweeps
-
-        return sweeps(
-            self.target_returns, self.weights, self.weight_noise, self.random_actions
-        )
-
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
@@ -107,26 +97,29 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
-        from jax_es.evaluation.conditions import prepare
+        from jax_es.evaluation.conditions import prepare, sweeps
         from jax_es.evaluation.tables import write_csv
         from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
 
+        conditions = sweeps(
+            arguments.target_returns,
+            arguments.weights,
+            arguments.weight_noise,
+            arguments.random_actions,
+        )
         runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
-        configure_cpu_devices(_num_devices(runs))
+        counts = [run.config().rollout.num_devices for run in runs]
+        configure_cpu_devices(max(filter(None, counts), default=None))
         use_compilation_cache()
-        experiments = prepare(
-            runs,
-            arguments.checkpoint,
-            arguments.conditions,
-            arguments.episodes,
-            arguments.trust,
+        groups = prepare(
+            runs, arguments.checkpoint, conditions, arguments.episodes, arguments.trust
         )
         check_writable("--csv", arguments.csv)
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
-            _record(arguments, runs[0], experiments[0], arguments.video)
-    evaluated = _run(experiments, arguments)
+            _record(arguments, groups[0], arguments.video)
+    evaluated = _evaluate(groups, conditions, arguments)
     report = _json if arguments.json else _text
     sys.stdout.write(report(evaluated, arguments) + "\n")
     if arguments.csv is not None:
@@ -134,32 +127,27 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _num_devices(runs: list[RunDirectory]) -> int | None:
-    """Returns as many devices as the runs began with; None if none of them says."""
-    counts = [run.config().rollout.num_devices for run in runs]
-    return max((count for count in counts if count is not None), default=None)
-
-
-def _record(
-    arguments: Arguments, run: RunDirectory, experiment: Experiment, file: Path
-) -> None:
+def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     """Records the first of the episodes of the table."""
     from jax_es.evaluation.conditions import episode_tasks
     from jax_es.evaluation.video import record_video
     from jax_es.training.load_policy import load_policy
 
-    seed = int(episode_tasks(experiment.parts, 1, arguments.seed).seed[0])
+    path, trained = next(iter(group.trained.items()))
     # The seed decides the actions, too, of a policy that samples them.
-    policy = load_policy(run.path, arguments.checkpoint, seed, arguments.trust)
-    record_video(policy, experiment.trained[0].config.env, file, seed)
+    seed = int(episode_tasks(group.parts, 1, arguments.seed).seed[0])
+    policy = load_policy(path, arguments.checkpoint, seed, arguments.trust)
+    record_video(policy, trained.config.env, file, seed)
 
 
-def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evaluation]]:
+def _evaluate(
+    groups: list[SeedGroup], conditions: list[Condition], arguments: Arguments
+) -> list[list[Evaluation]]:
     """Evaluates everything; says how far it is where there is more than one thing."""
     from jax_es.evaluation.conditions import evaluate_experiment
 
-    num_runs = sum(len(experiment.paths) for experiment in experiments)
-    total, done = num_runs * len(arguments.conditions), itertools.count(1)
+    total = sum(len(group.trained) for group in groups) * len(conditions)
+    done = itertools.count(1)
 
     def say(path: Path, condition: Condition, result: EpisodeResults) -> None:
         if total > 1:
@@ -167,23 +155,20 @@ def _run(experiments: list[Experiment], arguments: Arguments) -> list[list[Evalu
             sys.stderr.write(f"{next(done)}/{total} {text}\n")
 
     return [
-        evaluate_experiment(
-            experiment, arguments.conditions, arguments.episodes, arguments.seed, say
-        )
-        for experiment in experiments
+        evaluate_experiment(group, conditions, arguments.episodes, arguments.seed, say)
+        for group in groups
     ]
 
 
 def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     """Returns a run's report, or those of experiments for more than one run."""
-    from jax_es.evaluation.tables import experiment_report, run_report
+    from jax_es.evaluation.tables import experiment_report
 
     origin = arguments.checkpoint, arguments.seed
-    report: dict[str, Any] = {
-        "experiments": [experiment_report(each, *origin) for each in evaluated]
-    }
-    if _is_one_run(evaluated):
-        report = run_report(evaluated[0][0], *origin)
+    reports = [experiment_report(each, *origin) for each in evaluated]
+    report: dict[str, Any] = {"experiments": reports}
+    if sum(map(len, evaluated)) == 1:
+        report = reports[0]["runs"][0]
     return json.dumps(report, indent=2, allow_nan=False)
 
 
@@ -191,18 +176,13 @@ def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     """Returns one run's values line by line, and more than those as a table."""
     from jax_es.evaluation.tables import list_of_values, run_report, table
 
-    first = evaluated[0][0]
-    if _is_one_run(evaluated) and len(first.results) == 1:
-        report = run_report(first, arguments.checkpoint, arguments.seed)
-        return list_of_values(report)
+    first, is_one_run = evaluated[0][0], sum(map(len, evaluated)) == 1
+    if is_one_run and len(first.results) == 1:
+        return list_of_values(run_report(first, arguments.checkpoint, arguments.seed))
     heading = f"{first.trained.config.env.id}, checkpoint {arguments.checkpoint}"
-    if _is_one_run(evaluated):
+    if is_one_run:
         heading = f"{first.path}: {heading} (generation {first.trained.generation})"
     return f"{heading}, seed {arguments.seed}\n\n{table(evaluated)}"
-
-
-def _is_one_run(evaluated: list[list[Evaluation]]) -> bool:
-    return sum(map(len, evaluated)) == 1
 
 
 if __name__ == "__main__":

@@ -14,20 +14,14 @@ import numpy as np
 from jax_es.analysis.curves import Panels, common_grid, on_grid
 from jax_es.config import ConfigError, require
 
-CONFIDENCE = 0.95
-NUM_RESAMPLES = 2000
-
 
 class Scale(NamedTuple):
-    """What counts as 0 and as 1 on a task, in the environment's unit.
-
-    Attributes:
-        zero: median over all runs of the initial mean's evaluation return.
-        one: the reference that was given, or the best evaluation of any run.
-    """
+    """What counts as 0 and as 1 on a task, in the environment's unit."""
 
     zero: float
+    """Median over all runs of the initial mean's evaluation return."""
     one: float
+    """The reference that was given, or the best evaluation of any run."""
 
     def scores(self, returns: np.ndarray) -> np.ndarray:
         """Normalises returns."""
@@ -35,23 +29,21 @@ class Scale(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Interquartile means ``[…]`` with the ends of their confidence intervals."""
+    """Interquartile means ``[…]`` with the ends of their 95 % intervals."""
 
     iqm: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
 
-def scales(panels: Panels, references: dict[str, float] | None = None) -> dict:
-    """Returns each task's :class:`Scale`.
-
-    Args:
-        panels: from ``curves.group``.
-        references: the return that counts as 1, by task.
+def scales(
+    panels: Panels, references: dict[str, float] | None = None
+) -> dict[str, Scale]:
+    """Returns each task's scale.
 
     Raises:
-        ConfigError: for a reference of another task, or one that is not above the
-            initial network.
+        ConfigError: for a reference (the return that counts as 1) of another task, or
+            one that is not above the initial network.
     """
     references = references or {}
     for task in references:
@@ -127,22 +119,6 @@ def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interva
     return interval([scale[task].scores(v) for task, v in values.items()])
 
 
-def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Returns the mean of the middle half: a quarter is cut from either end.
-
-    Args:
-        scores: of all runs, along ``axis``.
-        axis: of the runs.
-
-    Example:
-        >>> float(interquartile_mean(np.array([9.0, -100.0, 1.0, 2.0])))
-        1.5
-    """
-    from scipy import stats  # late: it takes long
-
-    return stats.trim_mean(scores, 0.25, axis=axis)
-
-
 def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
     """Returns the interquartile mean of all runs with a stratified bootstrap interval.
 
@@ -150,25 +126,29 @@ def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
         samples: one array ``[…, R]`` a task: its runs' normalised scores; at least two
             runs each.
         seed: of the resampling.
-    """
-    from scipy import stats
 
-    def statistic(*resampled: np.ndarray, axis: int) -> np.ndarray:
-        return interquartile_mean(np.concatenate(resampled, axis=axis), axis)
+    Example:
+        >>> interval([np.array([9.0, -100.0]), np.array([1.0, 2.0])]).iqm
+        np.float64(1.5)
+    """
+    from scipy import stats  # late: it takes long
+
+    def interquartile_mean(*tasks: np.ndarray, axis: int) -> np.ndarray:
+        return stats.trim_mean(np.concatenate(tasks, axis=axis), 0.25, axis=axis)
 
     # Each sample is resampled by itself: that is the stratification.
     result = stats.bootstrap(
         samples,
-        statistic,
+        interquartile_mean,
         axis=-1,
         method="percentile",
-        confidence_level=CONFIDENCE,
-        n_resamples=NUM_RESAMPLES,
+        confidence_level=0.95,
+        n_resamples=2000,
         batch=250,
         rng=np.random.default_rng(seed),
     )
     ends = result.confidence_interval
-    return Interval(statistic(*samples, axis=-1), ends.low, ends.high)
+    return Interval(interquartile_mean(*samples, axis=-1), ends.low, ends.high)
 
 
 def table(panels: Panels, y: str, references: dict[str, float] | None = None) -> str:

@@ -58,18 +58,13 @@ class Condition:
             >>> str(Condition(target_return=-1000.0)), str(Condition())
             ('target return -1000', 'base')
         """
-        changed = {k: v for k, v in vars(self).items() if v is not None}
-        parts = [
-            f"{name.replace('_', ' ')} {_in_words(v)}".rstrip()
-            for name, v in changed.items()
-        ]
+        parts = []
+        for name, value in vars(self).items():
+            if value is not None:
+                words = f"{value:.10g}" if isinstance(value, float) else str(value)
+                words = "" if value is True else f" {words}"
+                parts.append(name.replace("_", " ") + words)
         return ", ".join(parts) or "base"
-
-
-def _in_words(value: object) -> str:
-    if value is True:
-        return ""
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 BASE = Condition()
@@ -92,17 +87,15 @@ def sweeps(
     return [BASE, *dict.fromkeys(swept)]
 
 
-class Experiment(NamedTuple):
+class SeedGroup(NamedTuple):
     """Runs that differ in their seeds alone, and the parts that run all of them.
 
     Attributes:
-        paths: the runs' folders.
-        trained: their mean policies.
+        trained: their mean policies, by the runs' folders.
         parts: built once.
     """
 
-    paths: list[Path]
-    trained: list[TrainedMean]
+    trained: dict[Path, TrainedMean]
     parts: EvaluationParts
 
 
@@ -126,8 +119,8 @@ def prepare(
     conditions: Sequence[Condition],
     num_episodes: int,
     trust: bool = False,
-) -> list[Experiment]:
-    """Reads runs, sorts them into experiments and builds the parts of each.
+) -> list[SeedGroup]:
+    """Reads runs, sorts them by what differs in seeds alone and builds their parts.
 
     Raises:
         ConfigError: if environments differ, or a policy has no target return.
@@ -138,83 +131,63 @@ def prepare(
         {f"--episodes {num_episodes}": TASK_BYTES * num_episodes * num_results}
     )
     loaded = {run.path: load_mean(run.path, checkpoint, trust) for run in runs}
-    _check_comparable(loaded)
-    experiments: list[Experiment] = []
+    first = next(iter(loaded))
+    groups: list[SeedGroup] = []
     for path, trained in loaded.items():
-        _check_possible(conditions, path, trained)
-        experiment = _experiment_of(trained, experiments)
-        if experiment is None:
-            parts = build_evaluation(trained.config, num_episodes)
-            experiment = Experiment([], [], parts)
-            experiments.append(experiment)
-        check_fits(trained, experiment.parts.policy)
-        experiment.paths.append(path)
-        experiment.trained.append(trained)
-    return experiments
-
-
-def _check_comparable(loaded: dict[Path, TrainedMean]) -> None:
-    (first, reference), *others = loaded.items()
-    for path, trained in others:
-        config = dataclasses.replace(reference.config, env=trained.config.env)
-        for name, (here, there) in differences(reference.config, config).items():
+        env = dataclasses.replace(loaded[first].config, env=trained.config.env)
+        for name, (here, there) in differences(loaded[first].config, env).items():
             raise ConfigError(
                 f"runs of different environments cannot be compared: {name} is "
                 f"{here!r} in {first} and {there!r} in {path}; evaluate them one by "
                 "one."
             )
+        for target_return in {condition.target_return for condition in conditions}:
+            try:
+                weights_under(Condition(target_return), trained)
+            except ConfigError as error:
+                raise ConfigError(f"--target-returns, {path}: {error}") from error
+        group = next((g for g in groups if _differ_in_seeds(g, trained)), None)
+        if group is None:
+            group = SeedGroup({}, build_evaluation(trained.config, num_episodes))
+            groups.append(group)
+        check_fits(trained, group.parts.policy)
+        group.trained[path] = trained
+    return groups
 
 
-def _check_possible(
-    conditions: Sequence[Condition], path: Path, trained: TrainedMean
-) -> None:
-    for target_return in {condition.target_return for condition in conditions}:
-        try:
-            if target_return is not None:
-                with_target_return(trained.config, trained.mean, target_return)
-        except ConfigError as error:
-            raise ConfigError(f"--target-returns, {path}: {error}") from error
-
-
-def _experiment_of(
-    trained: TrainedMean, experiments: list[Experiment]
-) -> Experiment | None:
-    """Returns the experiment that a run belongs to, if there is one yet."""
-    values = trained.method.values(trained.config)
-    for experiment in experiments:
-        first = experiment.trained[0]
-        changed = differing(first.method.values(first.config), values)
-        if set(changed) <= set(SAME_EXPERIMENT):
-            return experiment
-    return None
+def _differ_in_seeds(group: SeedGroup, trained: TrainedMean) -> bool:
+    """Returns whether a run differs from a group's in its seed alone."""
+    first = next(iter(group.trained.values()))
+    values = first.method.values(first.config)
+    changed = differing(values, trained.method.values(trained.config))
+    return changed.keys() <= {*SAME_EXPERIMENT}
 
 
 def evaluate_experiment(
-    experiment: Experiment,
+    group: SeedGroup,
     conditions: Sequence[Condition],
     num_episodes: int,
     seed: int,
     on_result: Callable[[Path, Condition, EpisodeResults], None] = lambda *_: None,
 ) -> list[Evaluation]:
-    """Runs every run of an experiment under every condition; closes its parts.
+    """Runs every run of a group under every condition; closes its parts.
 
     Args:
-        experiment: from :func:`prepare`, for the same conditions.
+        group: from :func:`prepare`, for the same conditions.
         conditions: what is changed about the policies.
         num_episodes: episodes of each run under each condition.
         seed: as in :func:`evaluate`.
         on_result: called after each condition of each run.
     """
     evaluations = []
-    for path, trained in zip(experiment.paths, experiment.trained, strict=True):
+    for path, trained in group.trained.items():
         results = {}
         for condition in conditions:
-            results[condition] = evaluate(
-                experiment.parts, trained, num_episodes, seed, condition
-            )
-            on_result(path, condition, results[condition])
+            result = evaluate(group.parts, trained, num_episodes, seed, condition)
+            results[condition] = result
+            on_result(path, condition, result)
         evaluations.append(Evaluation(path, trained, results))
-    experiment.parts.close()
+    group.parts.close()
     return evaluations
 
 

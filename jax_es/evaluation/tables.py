@@ -15,15 +15,15 @@ from jax_es.rollout.engine import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
 
-STATISTICS = (
-    "return_mean",
-    "return_std",
-    "return_min",
-    "return_quartile_1",
-    "return_median",
-    "return_quartile_3",
-    "return_max",
-)
+STATISTICS = {
+    "return_mean": np.mean,
+    "return_std": np.std,
+    "return_min": np.min,
+    "return_quartile_1": lambda returns: np.percentile(returns, 25),
+    "return_median": np.median,
+    "return_quartile_3": lambda returns: np.percentile(returns, 75),
+    "return_max": np.max,
+}
 
 
 def summary(result: EpisodeResults) -> dict[str, Any]:
@@ -31,26 +31,7 @@ def summary(result: EpisodeResults) -> dict[str, Any]:
 
     Episodes whose return is not finite are counted and left out of the statistics.
     """
-    finite = np.isfinite(result.returns)
-    return {
-        "episodes": len(result.returns),
-        "nonfinite_returns": int((~finite).sum()),
-        "length_mean": float(result.lengths.mean()),
-        "length_min": int(result.lengths.min()),
-        "length_max": int(result.lengths.max()),
-        **_statistics(result.returns[finite]),
-    }
-
-
-def _statistics(returns: np.ndarray) -> dict[str, float]:
-    """Returns what ``STATISTICS`` names; nothing without a return."""
-    if not len(returns):
-        return {}
-    low, median, high = np.percentile(returns, [25, 50, 75])
-    values = (
-        returns.mean(), returns.std(), returns.min(), low, median, high, returns.max()
-    )  # fmt: skip
-    return dict(zip(STATISTICS, map(float, values), strict=True))
+    return _counts([result]) | _statistics(result.returns)
 
 
 def summary_over_runs(
@@ -62,21 +43,32 @@ def summary_over_runs(
     spread between runs. Lengths and counts are over all episodes.
     """
     results = [evaluation.results[condition] for evaluation in evaluations]
-    lengths = np.concatenate([result.lengths for result in results])
     means = np.array([_finite_mean(result) for result in results])
+    return {"runs": len(results), **_counts(results), **_statistics(means)}
+
+
+def _counts(results: Sequence[EpisodeResults]) -> dict[str, Any]:
+    returns = np.concatenate([result.returns for result in results])
+    lengths = np.concatenate([result.lengths for result in results])
     return {
-        "runs": len(results),
-        "episodes": len(lengths),
-        "nonfinite_returns": sum(summary(r)["nonfinite_returns"] for r in results),
+        "episodes": len(returns),
+        "nonfinite_returns": int((~np.isfinite(returns)).sum()),
         "length_mean": float(lengths.mean()),
         "length_min": int(lengths.min()),
         "length_max": int(lengths.max()),
-        **_statistics(means[np.isfinite(means)]),
     }
 
 
+def _statistics(returns: np.ndarray) -> dict[str, float]:
+    """Returns what ``STATISTICS`` names; nothing without a finite return."""
+    finite = returns[np.isfinite(returns)]
+    if not len(finite):
+        return {}
+    return {name: float(function(finite)) for name, function in STATISTICS.items()}
+
+
 def _finite_mean(result: EpisodeResults) -> float:
-    return summary(result).get("return_mean", np.nan)
+    return _statistics(result.returns).get("return_mean", np.nan)
 
 
 def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any]:
@@ -85,15 +77,13 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
         **_origin(evaluation, checkpoint, seed),
         **summary(evaluation.results[BASE]),
     }
-    if len(evaluation.results) == 1:
-        return report
-    return report | {
-        "conditions": [
+    if len(evaluation.results) > 1:
+        report["conditions"] = [
             {**dataclasses.asdict(condition), **summary(result)}
             for condition, result in evaluation.results.items()
-        ],
-        "rank_tests": rank_tests([evaluation]),
-    }
+        ]
+        report["rank_tests"] = rank_tests([evaluation])
+    return report
 
 
 def _origin(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any]:
@@ -111,18 +101,15 @@ def experiment_report(
     evaluations: Sequence[Evaluation], checkpoint: str, seed: int
 ) -> dict[str, Any]:
     """Returns an experiment's runs, and each condition over all of them, as JSON."""
-    report: dict[str, Any] = {
-        "runs": [run_report(each, checkpoint, seed) for each in evaluations]
-    }
-    if len(evaluations) == 1:
-        return report
-    return report | {
-        "over_runs": [
+    runs = [run_report(each, checkpoint, seed) for each in evaluations]
+    report: dict[str, Any] = {"runs": runs}
+    if len(evaluations) > 1:
+        report["over_runs"] = [
             {**dataclasses.asdict(c), **summary_over_runs(evaluations, c)}
             for c in evaluations[0].results
-        ],
-        "rank_tests": rank_tests(evaluations),
-    }
+        ]
+        report["rank_tests"] = rank_tests(evaluations)
+    return report
 
 
 def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -133,17 +120,21 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     except where several target returns are compared with each other.
     """
     tests = []
-    conditions = list(evaluations[0].results)
     for field in dataclasses.fields(Condition):
-        swept = [c for c in conditions if getattr(c, field.name) is not None]
+        name = field.name
+        swept = [c for c in evaluations[0].results if getattr(c, name) is not None]
         if not swept:
             continue
-        if field.name != "target_return" or len(swept) == 1:
+        if name != "target_return" or len(swept) == 1:
             swept = [BASE, *swept]
-        test = rank_test(_blocks(evaluations, swept))
+        blocks = [[_finite_mean(e.results[c]) for c in swept] for e in evaluations]
+        if len(evaluations) == 1:
+            columns = [evaluations[0].results[c].returns for c in swept]
+            blocks = np.stack(columns, axis=1)
+        test = rank_test(np.asarray(blocks))
         tests.append(
             {
-                "changed": field.name,
+                "changed": name,
                 "blocks": "episodes" if len(evaluations) == 1 else "runs",
                 **test._asdict(),
                 "meaning": meaning(test),
@@ -152,25 +143,11 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     return tests
 
 
-def _blocks(
-    evaluations: Sequence[Evaluation], conditions: Sequence[Condition]
-) -> np.ndarray:
-    """Returns ``[B, k]`` returns: of a run's episodes, or mean ones of several runs."""
-    if len(evaluations) == 1:
-        results = evaluations[0].results
-        return np.stack([results[c].returns for c in conditions], axis=1)
-    return np.array(
-        [[_finite_mean(e.results[c]) for c in conditions] for e in evaluations]
-    )
-
-
 def list_of_values(report: dict[str, Any]) -> str:
     """Prints a flat report as a name and a value a line."""
     width = max(map(len, report))
     return "\n".join(
-        f"{name:<{width}}  {value:.2f}"
-        if isinstance(value, float)
-        else f"{name:<{width}}  {value}"
+        f"{name:<{width}}  {f'{value:.2f}' if isinstance(value, float) else value}"
         for name, value in report.items()
     )
 
@@ -183,76 +160,59 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     """
     rows, tests = [], []
     for evaluations in experiments:
-        method = evaluations[0].trained.method.title
+        method, paths = evaluations[0].trained.method.title, []
         for evaluation in evaluations:
-            rows += [
-                _row(str(evaluation.path), method, condition, summary(result))
-                for condition, result in evaluation.results.items()
-            ]
-        name = _name(evaluations)
+            paths.append(str(evaluation.path))
+            for condition, result in evaluation.results.items():
+                rows.append(_row(paths[-1], method, condition, summary(result)))
+        name = paths[0]
         if len(evaluations) > 1:
-            rows += [
-                _row(name, method, condition, summary_over_runs(evaluations, condition))
-                for condition in evaluations[0].results
-            ]
-        tests += [f"{name}, {_sentence(test)}" for test in rank_tests(evaluations)]
-    return "\n\n".join(["\n".join(_aligned(rows)), *tests])
+            # Of characters: runs/hopper-seed0 and runs/hopper-seed1: runs/hopper-seed*.
+            name = f"{os.path.commonprefix(paths)}* ({len(paths)} runs)"  # noqa: RUF071
+            for condition in evaluations[0].results:
+                over_runs = summary_over_runs(evaluations, condition)
+                rows.append(_row(name, method, condition, over_runs))
+        for test in rank_tests(evaluations):
+            changed = test.pop("changed").replace("_", " ")
+            said = (
+                "{name} test over {num_conditions} conditions and {num_blocks} "
+                "{blocks}, p = {p_value:.2g}: {meaning}."
+            )
+            tests.append(f"{name}, {changed}: {said.format(**test)}")
+    return "\n\n".join([_aligned(rows), *tests])
 
 
 def _row(
     name: str, method: str, condition: Condition, values: dict[str, Any]
 ) -> dict[str, str]:
-    mean, median, quartiles = "none is finite", "", ""
+    returns = ["none is finite", "", ""]
     if "return_mean" in values:
-        mean = "{return_mean:.2f} ± {return_std:.2f}".format(**values)
-        median = "{return_median:.2f}".format(**values)
-        quartiles = "{return_quartile_1:.2f} to {return_quartile_3:.2f}".format(
-            **values
-        )
+        returns = [
+            "{return_mean:.2f} ± {return_std:.2f}".format(**values),
+            "{return_median:.2f}".format(**values),
+            "{return_quartile_1:.2f} to {return_quartile_3:.2f}".format(**values),
+        ]
+    lengths = "{length_mean:.1f} ({length_min} to {length_max})".format(**values)
     return {
         "run": name,
         "method": method,
         "condition": str(condition),
-        "mean return ± std": mean,
-        "median": median,
-        "quartiles": quartiles,
-        "length (range)": "{length_mean:.1f} ({length_min} to {length_max})".format(
-            **values
-        ),
+        **dict(zip(("mean return ± std", "median", "quartiles"), returns, strict=True)),
+        "length (range)": lengths,
         "episodes": str(values["episodes"]),
         "not finite": str(values["nonfinite_returns"]),
     }
 
 
-def _name(evaluations: Sequence[Evaluation]) -> str:
-    """Names runs by what their folders' names begin with."""
-    paths = [str(evaluation.path) for evaluation in evaluations]
-    if len(paths) == 1:
-        return paths[0]
-    # Of characters: runs/hopper-seed0 and runs/hopper-seed1 are runs/hopper-seed*.
-    return f"{os.path.commonprefix(paths)}* ({len(paths)} runs)"  # noqa: RUF071
-
-
-def _sentence(test: dict[str, Any]) -> str:
-    return (
-        "{changed}: {name} test over {num_conditions} conditions and {num_blocks} "
-        "{blocks}, p = {p_value:.2g}: {meaning}."
-    ).format(**{**test, "changed": test["changed"].replace("_", " ")})
-
-
-def _aligned(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Returns the lines of a table, without columns that tell nothing."""
-    empty = {"run"} if len({row["run"] for row in rows}) == 1 else set()
-    if all(row["method"] == OPENAI_ES.title for row in rows):
-        empty.add("method")
-    if all(row["not finite"] == "0" for row in rows):
-        empty.add("not finite")
-    names = [name for name in rows[0] if name not in empty]
+def _aligned(rows: Sequence[dict[str, str]]) -> str:
+    """Returns a table without columns that tell nothing."""
+    plain = {"run": rows[0]["run"], "method": OPENAI_ES.title, "not finite": "0"}
+    names = [n for n in rows[0] if {row[n] for row in rows} != {plain.get(n)}]
     cells = [names, *([row[name] for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    head, *body = ("| " + " | ".join(map(str.ljust, c, widths)) + " |" for c in cells)
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return [lines[0], rule, *lines[1:]]
+    return "\n".join([head, rule, *body])
 
 
 def write_csv(

@@ -111,7 +111,7 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
     if name != "mlp":
         conditions.append(Condition(target_return=0.0))
     experiment = prepared(runs / name, conditions)
-    (trained,), policy = experiment.trained, experiment.parts.policy
+    (trained,), policy = experiment.trained.values(), experiment.parts.policy
     (evaluation,) = evaluate_experiment(experiment, conditions, EPISODES, seed=0)
     noise_seed = stream(0, "weight noise").integers(2**31)
     key = jax.random.key(noise_seed, impl="threefry2x32")
@@ -150,7 +150,7 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
 def test_what_is_compiled_serves_all_conditions_and_seeds(runs, compilations):
     conditions = sweeps((0.0, 5000.0), ("bfloat16", "int8"), (0.01,))
     experiment = prepared(runs / "dt", conditions)
-    first, second = experiment.trained
+    first, second = experiment.trained.values()
     for condition in (BASE, conditions[-1]):  # without and with weight noise
         evaluate(experiment.parts, first, EPISODES, 0, condition)
     compiled = len(compilations)

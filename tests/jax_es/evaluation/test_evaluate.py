@@ -21,7 +21,7 @@ from jax_es.evaluate import main
 from jax_es.evaluation import tables as evaluation_report
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
-from jax_es.evaluation.video import _follow, record_video
+from jax_es.evaluation.video import follow_robot, record_video
 from jax_es.rollout.engine import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
@@ -535,6 +535,6 @@ def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):
 def test_the_camera_follows_a_robot_that_runs_away(env_id, camera):
     env = gymnasium.make(env_id, render_mode="rgb_array")
     renderer = env.unwrapped.mujoco_renderer
-    _follow(env)
+    follow_robot(env)
     assert renderer.camera_id == camera
     env.close()

@@ -333,7 +333,7 @@ def acting(tmp_path_factory):
 def test_evaluations_are_over_the_seeds_of_one_method(acting):
     runs = [run for path in sorted(acting.iterdir()) for run in find_runs(path)]
     experiments = prepare(runs, "best", [], 2)
-    names = [[path.name for path in each.paths] for each in experiments]
+    names = [[path.name for path in each.trained] for each in experiments]
     for each in experiments:
         each.parts.close()
     assert names == [["es"], ["sac-0", "sac-1"], ["td3"]]
