@@ -3,14 +3,8 @@
 import errno
 import json
 import os
-import random
 import resource
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +15,6 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
-import jax_es
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 
 
@@ -91,6 +84,9 @@ def small_state(step):
     }
 
 
+SMALL = small_state(0)
+
+
 def assert_small_state(restored):
     assert_identical(restored.state, small_state(restored.step))
 
@@ -113,12 +109,9 @@ def test_restores_every_bit_dtype_and_container(tmp_path):
 
 def test_template_may_be_abstract(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    template = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), SMALL)
     checkpoints.save(2, small_state(2))
+    template = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), SMALL)
     assert_small_state(checkpoints.restore(2, template))
-
-
-SMALL = small_state(0)
 
 
 def test_without_a_template_gives_dictionaries_of_numpy_arrays(tmp_path):
@@ -255,22 +248,12 @@ def test_nothing_usable_names_directory_reasons_and_remedy(tmp_path):
             assert text in str(error.value)
 
 
-FORMER = {  # written by version 0.1, whose manifest had more entries
-    "content": {
-        "format": 1,
-        "step": 4,
-        "arrays": [{"path": ["generation"], "shape": [], "dtype": "int64"}],
-    },
-    "sha256": "0",
-}
-
-
 def test_steps_of_the_former_layout_are_restored(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     file = checkpoints.save(4, small_state(4)) / "manifest.json"
     files = json.loads(file.read_text())["content"]["files"]
-    content = {**FORMER["content"], "files": files}
-    file.write_text(json.dumps({**FORMER, "content": content}))
+    content = {"format": 1, "step": 4, "arrays": [], "files": files}
+    file.write_text(json.dumps({"content": content, "sha256": "0"}))
     assert_small_state(checkpoints.restore("last", SMALL))
 
 
@@ -301,14 +284,6 @@ def test_unknown_names_list_what_there_is(tmp_path, which):
         (
             {"mean": {"kernel": np.zeros((20, 51), np.float32)}},
             r"mean/kernel is float32\[20, 50\] in the checkpoint and float32\[20, 51\]",
-        ),
-        (
-            {"statistics": np.zeros(30, np.float32)},
-            r"statistics is float64\[30\] in the checkpoint and float32\[30\] here",
-        ),
-        (
-            {"mean": {"kernel": np.zeros((20, 50), np.float32), "bias": np.zeros(50)}},
-            r"mean/bias is absent in the checkpoint and float64\[50\] here",
         ),
         ({"mean": {}}, r"mean/kernel is float32\[20, 50\] in the checkpoint and abs"),
         ({"generation": 3.0}, r"generation is int64\[\] in the .* float64\[\] here"),
@@ -431,74 +406,3 @@ def test_dying_before_any_file_operation_loses_nothing(
         assert_identical(checkpoints.restore(series, old).state, new)
         assert not list((directory / series).glob(".*"))
     assert 15 <= fatal < 99
-
-
-SAVING_LOOP = """
-import os, sys
-from jax_es.runs.checkpoint import Checkpoints
-from tests.jax_es.runs.test_checkpoint import small_state
-
-def save_forever():
-    checkpoints = Checkpoints(sys.argv[1], keep=2)
-    step = max([-1, *checkpoints.steps()])
-    while True:
-        step += 1
-        if step % 3 == 0:
-            checkpoints.save_best(step, small_state(step))
-        checkpoints.save(step, small_state(step))
-
-# Forked before JAX starts any thread, so that imports are paid for once.
-for _ in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        save_forever()
-    print(pid, flush=True)
-    os.waitpid(pid, 0)
-    print("ended", flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_sigkill_at_random_moments_never_loses_a_checkpoint(tmp_path):
-    command = [sys.executable, "-W", "ignore", "-c", SAVING_LOOP, tmp_path]
-    rng = random.Random(0)
-    num_caught_saving, latest = 0, -1
-    checkpoints = Checkpoints(tmp_path)
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        cwd=Path(jax_es.__file__).parents[1],
-    ) as server:
-        for _ in range(15):
-            server.stdin.write("save\n")
-            pid = int(server.stdout.readline())
-            try:
-                wait_for_step(checkpoints, latest + 1)
-                time.sleep(rng.uniform(0, 0.1))
-            finally:
-                os.kill(pid, signal.SIGKILL)
-            assert server.stdout.readline() == "ended\n"
-            num_caught_saving += any(tmp_path.glob("*/.unfinished-*"))
-            # Any CheckpointWarning would be an error here: nothing is half-written.
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                restored = checkpoints.restore("last", SMALL)
-                best = checkpoints.restore("best", SMALL)
-            assert_small_state(restored)
-            assert_small_state(best)
-            assert restored.step > latest
-            assert best.step == 3 * (best.step // 3)
-            assert restored.step - 3 < best.step <= restored.step + 1
-            latest = restored.step
-        server.stdin.close()
-    assert num_caught_saving >= 5
-
-
-def wait_for_step(checkpoints, step):
-    deadline = time.monotonic() + 60
-    while max([-1, *checkpoints.steps()]) < step:
-        assert time.monotonic() < deadline, "the saving process makes no progress"
-        time.sleep(0.002)

@@ -1,17 +1,16 @@
 """A run that is killed, interrupted and damaged ends with an undisturbed run's numbers.
 
 Real processes of ``python -m jax_es.train``. One run goes through every disturbance in
-turn, because starting a process takes seconds; ``test_training.py`` stops a run at
-many more moments within one process.
+turn, because starting a process takes seconds; ``test_loop.py`` stops a run at many
+more moments within one process.
 """
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +21,10 @@ import pytest
 import jax_es
 from jax_es.rollout.devices import available_cores
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.metrics import METRICS_FILE, read_metrics
 from jax_es.runs.records import WALL_CLOCK_FIELDS
+
+pytestmark = pytest.mark.slow
 
 NUM_GENERATIONS = 24
 
@@ -64,37 +65,29 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._processes: list[subprocess.Popen] = []
-        self.environment = {
+        self.processes: list[subprocess.Popen] = []
+
+    def start(self, *arguments: str, program: tuple[str, ...] = ()) -> subprocess.Popen:
+        environment = {
             **os.environ,
             "PYTHONPATH": str(Path(jax_es.__file__).parents[1]),
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-
-    def start(self, *arguments: str, program: tuple[str, ...] = ()) -> subprocess.Popen:
-        program = program or ("-m", "jax_es.train")
         process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
+            [sys.executable, *(program or ("-m", "jax_es.train")), *arguments],
             cwd=self.folder,
-            env=self.environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
-    def close(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        shutil.rmtree(self.folder)
-
-    def resume(self, *options: str, program: tuple[str, ...] = ()) -> subprocess.Popen:
-        return self.start("--resume", "--name", "torn", *options, program=program)
+    def resume(self, program: tuple[str, ...] = ()) -> subprocess.Popen:
+        return self.start("--resume", "--name", "torn", program=program)
 
     def num_lines(self, name: str) -> int:
         file = self.folder / "runs" / name / METRICS_FILE
@@ -115,123 +108,87 @@ class Runs:
             for line in stderr.splitlines()
             if not line.startswith(("generation", "Training", "Resuming"))
         ]
-        checkpoints = Checkpoints(self.folder / "runs" / "torn" / "checkpoints")
-        return Stage(
-            process.returncode, lines, self.num_lines("torn"), checkpoints.steps()
-        )
+        steps = Checkpoints(self.folder / "runs" / "torn" / "checkpoints").steps()
+        return Stage(process.returncode, lines, self.num_lines("torn"), steps)
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory):
-    """The disturbances, in order, and what each process left behind."""
-    runs = Runs(tmp_path_factory.mktemp("resume"))
-    try:
-        yield runs, disturb(runs)
-    finally:
-        runs.close()
+@pytest.fixture
+def runs(tmp_path):
+    runs = Runs(tmp_path)
+    yield runs
+    for process in runs.processes:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
-def disturb(runs):
-    stages = {}
+def test_a_run_torn_by_every_disturbance_equals_a_whole_one(runs):
     whole = runs.start(*OPTIONS, "--name", "whole")
     runs.wait_for_lines(whole, "whole", 1)  # the compilation cache is warm
 
     process = runs.start(*OPTIONS, "--name", "torn")
     runs.wait_for_lines(process, "torn", 2)
     process.kill()
-    stages["kill"] = runs.end(process)
+    killed = runs.end(process)
 
     program = ("-c", DIES_INSIDE_A_CHECKPOINT)
-    stages["checkpoint"] = runs.end(runs.resume(program=program))
+    saving = runs.end(runs.resume(program))
+    for stage in (killed, saving):
+        assert stage.returncode == -signal.SIGKILL
+        assert 0 < stage.num_lines < NUM_GENERATIONS
+        assert stage.stderr == []
+    assert saving.num_lines == max(saving.steps) + 1
 
     process = runs.resume()
-    runs.wait_for_lines(process, "torn", stages["checkpoint"].num_lines + 2)
+    runs.wait_for_lines(process, "torn", saving.num_lines + 2)
     process.send_signal(signal.SIGINT)
-    stages["interrupt"] = runs.end(process)
+    interrupted = runs.end(process)
+    newest = check_stopped(interrupted, signal.SIGINT)
+    assert len(interrupted.stderr) == 1
 
-    newest = max(stages["interrupt"].steps)
+    # The newest checkpoint is damaged, so the one before is used.
     folder = runs.folder / "runs" / "torn" / "checkpoints" / "last" / str(newest)
     largest = max(folder.rglob("*"), key=lambda f: f.stat().st_size * f.is_file())
     largest.write_bytes(largest.read_bytes()[:-7])
-
     process = runs.resume()
-    runs.wait_for_lines(process, "torn", stages["interrupt"].num_lines + 2)
+    runs.wait_for_lines(process, "torn", interrupted.num_lines + 2)
     process.send_signal(signal.SIGTERM)
-    stages["terminate"] = runs.end(process)
-
-    stages["end"] = runs.end(runs.resume())
-    stages["whole"] = runs.end(whole)
-    return stages
-
-
-def numbers(file: Path) -> list[dict]:
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    return [{k: v for k, v in x.items() if k not in WALL_CLOCK_FIELDS} for x in lines]
-
-
-def test_sigkill_is_not_survived(history):
-    _, stages = history
-    for name in ("kill", "checkpoint"):
-        assert stages[name].returncode == -signal.SIGKILL
-        assert 0 < stages[name].num_lines < NUM_GENERATIONS
-        assert stages[name].stderr == []
-    # The moment was the one it is named after.
-    assert stages["checkpoint"].num_lines == max(stages["checkpoint"].steps) + 1
-
-
-@pytest.mark.parametrize(
-    ("name", "signum"), [("interrupt", signal.SIGINT), ("terminate", signal.SIGTERM)]
-)
-def test_a_stop_signal_saves_and_says_so_in_one_line(history, name, signum):
-    _, stages = history
-    stage = stages[name]
-    assert stage.returncode == 128 + signum
-    saved = max(stage.steps)
-    assert saved == stage.num_lines < NUM_GENERATIONS
-    assert stage.stderr[-1] == (
-        f"{signum.name}: {saved} finished generations are saved in runs/torn; continue "
-        "with python -m jax_es.train --resume --name torn"
-    )
-    assert len(stage.stderr) == (1 if name == "interrupt" else 2)
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(history):
-    _, stages = history
-    newest = max(stages["interrupt"].steps)
-    warning = stages["terminate"].stderr[0]
+    terminated = runs.end(process)
+    check_stopped(terminated, signal.SIGTERM)
+    warning, _ = terminated.stderr
     assert warning.startswith("warning: checkpoint ")
     assert f"last/{newest} is damaged" in warning
     assert f"using step {newest - 1}" in warning
 
+    assert runs.end(runs.resume()).returncode == runs.end(whole).returncode == 0
+    check_equal(*(runs.folder / "runs" / name for name in ("torn", "whole")))
 
-def test_the_torn_run_equals_the_whole_one(history):
-    runs, stages = history
-    assert stages["end"].returncode == stages["whole"].returncode == 0
-    whole, torn = (runs.folder / "runs" / name for name in ("whole", "torn"))
-    expected = numbers(whole / METRICS_FILE)
-    assert [line["generation"] for line in expected] == list(range(NUM_GENERATIONS + 1))
-    for line, expected_line in zip(numbers(torn / METRICS_FILE), expected, strict=True):
-        assert line == expected_line
+
+def check_stopped(stage: Stage, signum: signal.Signals) -> int:
+    """Checks that a signal saved and said so in one line; returns the newest step."""
+    newest = max(stage.steps)
+    assert stage.returncode == 128 + signum
+    assert newest == stage.num_lines < NUM_GENERATIONS
+    assert stage.stderr[-1] == (
+        f"{signum.name}: {newest} finished generations are saved in runs/torn; "
+        "continue with python -m jax_es.train --resume --name torn"
+    )
+    return newest
+
+
+def check_equal(torn: Path, whole: Path) -> None:
+    numbers = [read_metrics(path) for path in (torn, whole)]
+    assert [r.generation for r in numbers[0]] == list(range(NUM_GENERATIONS + 1))
+    free = dict.fromkeys(WALL_CLOCK_FIELDS, 0.0)
+    one, two = ([replace(r, **free) for r in records] for records in numbers)
+    assert list(map(repr, one)) == list(map(repr, two))  # NaN equals NaN
     for which in ("last", "best"):
         first, second = (
-            Checkpoints(path / "checkpoints").restore(which) for path in (whole, torn)
+            Checkpoints(path / "checkpoints").restore(which) for path in (torn, whole)
         )
         assert first.step == second.step
         assert jax.tree.structure(first.state) == jax.tree.structure(second.state)
-        for a, b in zip(
-            jax.tree.leaves(first.state), jax.tree.leaves(second.state), strict=True
-        ):
+        pairs = zip(*map(jax.tree.leaves, (first.state, second.state)), strict=True)
+        for a, b in pairs:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
-
-
-def test_a_new_process_evaluates_it(history):
-    """On as many devices as trained it, whatever reading a checkpoint starts first."""
-    runs, _ = history
-    arguments = ("runs/torn", "--episodes", "3", "--checkpoint", "last", "--json")
-    process = runs.start(*arguments, program=("-m", "jax_es.evaluate"))
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    report = json.loads(stdout)
-    assert report["generation"] == NUM_GENERATIONS
-    assert report["episodes"] == 3
