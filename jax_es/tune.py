@@ -16,21 +16,20 @@ from typing import Annotated
 import tyro
 
 from jax_es.cli.options import (
-    InputError,
     input_errors,
     named_folder,
     names_environment,
     parse_options,
+    run_errors,
     run_program,
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.config import ConfigError, TuningConfig, require
+from jax_es.config import TuningConfig, require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import check_name, path_to_resume
 from jax_es.runs.folders import STUDY_FILE, program_command
-from jax_es.runs.metrics import MetricsError
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
@@ -81,7 +80,6 @@ def _main(argv: list[str]) -> int:
                 configure_cpu_devices,
                 use_compilation_cache,
             )
-            from jax_es.runs.checkpoint import CheckpointError
             from jax_es.training.build import with_machine
 
             with drawing.style():  # not after hours of work
@@ -99,13 +97,10 @@ def _main(argv: list[str]) -> int:
                 tuning.create(folder, settings)
         _say(f"Searching {'  '.join(settings.tuning.search)}. Study: {folder.path}")
         try:
-            study = tuning.tune(folder, _say, signals.check)
+            with run_errors(folder.path, resume_options(folder)):
+                study = tuning.tune(folder, _say, signals.check)
         except Stopped as stop:
             return report_stopped_run(stop, "tune", folder, "what is finished is saved")
-        except (ConfigError, CheckpointError, MetricsError, OSError) as error:
-            raise InputError(
-                f"{error} Continue with {resume_options(folder)}."
-            ) from error
         with input_errors():
             _report(study, settings, folder.path)
     return 0

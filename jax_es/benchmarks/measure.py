@@ -49,7 +49,6 @@ from jax_es.rollout.devices import (
     use_compilation_cache,
 )
 from jax_es.rollout.engine import RolloutProgress
-from jax_es.rollout.observation_statistics import merge
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
@@ -96,7 +95,7 @@ def measure(rows: list[Row], work: Work) -> dict[str, Fields]:
             for row in rows
         }
     network = build_network(rows[0], work)
-    measures = {"policy": policy, "update": update, "generation": beside_physics}
+    measures = {"policy": policy, "update": update, "generation": generation}
     return {row.name: measures[row.kind](network, row) for row in rows}
 
 
@@ -169,7 +168,8 @@ def policy(network: Network, row: Row) -> Fields:
 
 def update(network: Network, row: Row) -> Fields:
     """Measures noise and update as the environment steps/s of its pairs' episodes."""
-    cost, num_pairs = update_cost(network), network.update_pairs
+    num_pairs = network.update_pairs
+    cost = update_cost(network, num_pairs)
     steps = num_pairs * sum(EPISODE_LENGTHS)  # two episodes a pair
     return {
         "steps_per_second": steps / cost["seconds"],
@@ -179,10 +179,10 @@ def update(network: Network, row: Row) -> Fields:
     }
 
 
-def update_cost(network: Network) -> Fields:
-    """Measures noise and update once: from ``update_pairs`` returns to the next θ."""
-    es = for_pairs(network, network.update_pairs)
-    returns = np.random.default_rng(0).standard_normal(2 * network.update_pairs)
+def update_cost(network: Network, num_pairs: int) -> Fields:
+    """Measures noise and update once: from the returns of pairs to the next θ."""
+    es = for_pairs(network, num_pairs)
+    returns = np.random.default_rng(0).standard_normal(2 * num_pairs)
     with watch() as watched:
         jax.block_until_ready(es.tell(network.state.es, returns))
     return watched
@@ -198,20 +198,45 @@ def for_pairs(network: Network, num_pairs: int) -> OpenAIES:
     return es
 
 
-def beside_physics(network: Network, row: Row) -> Fields:
-    """Measures a generation, and before and after it what it is compared with."""
-    for env in network.parts.envs:
-        if row.network not in GAMES:
-            env.terminate_when_unhealthy = row.regime == "untrained"  # type: ignore
-    own_actions = row.condition == "own-actions"
-    envs = [] if own_actions else network.parts.envs
+def generation(network: Network, row: Row) -> Fields:
+    """Measures a rollout and its update, and before and after it physics.
+
+    A slice is some seconds in the midst of a generation, at steady state: the slots are
+    met in the middle of their episodes, the tasks never end, and the update is that of
+    the pairs that ended. Other conditions measure all, from the start to the tail.
+    """
+    parts = network.parts
     is_slice = row.condition in ("", "untrained", "own-actions")
+    for env in parts.envs if row.network not in GAMES else ():
+        env.terminate_when_unhealthy = row.regime == "untrained"  # type: ignore
+    envs = [] if row.condition == "own-actions" else parts.envs
     # Other programs come and go: the samples stand on either side.
     samples = [simulator_speed(row.regime, network.seconds)]
     with random_actions(envs):
-        fields = (generation_slice if is_slice else generation)(network, row)
+        if is_slice:
+            seconds = SLICE_SECONDS * network.seconds
+            tasks = endless_tasks(parts, row.regime, seconds)
+            rolled, cost = roll(network, tasks, WARM_UP_STEPS[row.regime], seconds)
+        else:
+            rolled, cost = roll(network, whole_tasks(network, row))
     samples.append(simulator_speed(row.regime, network.seconds))
-    return fields | {
+    pairs = rolled.num_done / 2
+    measured_pairs = network.update_pairs if is_slice else int(pairs)
+    updated = update_cost(network, measured_pairs)
+    update_seconds = updated["seconds"] * pairs / measured_pairs
+    seconds = cost["seconds"] + update_seconds
+    spent = {**rolled.seconds, "update": update_seconds}
+    shares = {activity: part / seconds for activity, part in spent.items()}
+    return {
+        "steps_per_second": rolled.env_steps / seconds,
+        "shares": {**shares, "other": max(0.0, 1 - sum(shares.values()))},
+        "slot_utilization": rolled.env_steps / rolled.computed_steps,
+        "num_slots": parts.num_slots,
+        **({} if is_slice else {"num_pairs": measured_pairs}),
+        "env_steps": rolled.env_steps,
+        "seconds": seconds,
+        "compilations": cost["compilations"] + updated["compilations"],
+        "peak_rss_mib": max(cost["peak_rss_mib"], updated["peak_rss_mib"]),
         "physics_steps_per_second": statistics.mean(samples),
         "physics_samples": samples,
     }
@@ -221,40 +246,36 @@ class _Over(Exception):
     """Ends a rollout whose slice has been measured."""
 
 
-def generation_slice(network: Network, row: Row) -> Fields:
-    """Measures some seconds in the midst of a generation, at steady state.
-
-    The slots are met in the middle of their episodes, and the tasks never end. To the
-    rollout's time comes that of the update of the pairs that ended.
-    """
-    cost = update_cost(network)
-    seconds = SLICE_SECONDS * network.seconds
-    begun: list[tuple[float, RolloutProgress]] = []
+def roll(
+    network: Network, tasks: Tasks, warm_up: int = 0, seconds: float = math.inf
+) -> tuple[RolloutProgress, Fields]:
+    """Measures a rollout, or so many seconds of it after the steps of a warm-up."""
+    idle = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
+    marks = [(time.perf_counter(), RolloutProgress(0, 0, 0, 0, idle))]
     steps = itertools.count(1)
 
     def on_step(progress: RolloutProgress) -> None:
-        now, step = time.perf_counter(), next(steps)
-        if step == WARM_UP_STEPS[row.regime]:
-            begun.append((now, progress))
-        elif begun and now - begun[0][0] >= seconds:
-            begun.append((now, progress))
+        now = time.perf_counter()
+        if next(steps) <= warm_up:
+            marks[:] = [(now, progress)]
+            return
+        marks[1:] = [(now, progress)]
+        if now - marks[0][0] >= seconds:
             raise _Over
 
-    tasks = endless_tasks(network.parts, row.regime, seconds)
     with watch() as watched, contextlib.suppress(_Over):
         run(network, tasks, on_step=on_step)
+    (start, first), (end, last) = marks
+    if warm_up and last.num_done == last.num_tasks:
         raise RuntimeError("a slice outlasted its tasks; choose fewer --seconds")
-    (start, first), (end, last) = begun
-    pairs_share = (last.num_done - first.num_done) / 2 / network.update_pairs
-    env_steps = last.env_steps - first.env_steps
-    return generation_fields(
-        network.parts,
-        {**watched, "seconds": end - start},
-        {**cost, "seconds": cost["seconds"] * pairs_share},
+    rolled = RolloutProgress(
+        last.num_done - first.num_done,
+        last.num_tasks,
+        last.env_steps - first.env_steps,
+        last.computed_steps - first.computed_steps,
         {name: last.seconds[name] - first.seconds[name] for name in last.seconds},
-        env_steps,
-        env_steps / (last.computed_steps - first.computed_steps),
     )
+    return rolled, {**watched, "seconds": end - start}
 
 
 def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
@@ -280,8 +301,8 @@ def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
     return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
-def generation(network: Network, row: Row) -> Fields:
-    """Measures one generation from its start to its tail."""
+def whole_tasks(network: Network, row: Row) -> Tasks:
+    """Returns all episodes of a generation, each with its length."""
     config, rng = network.parts.config, np.random.default_rng(0)
     num_pairs = config.es.num_pairs
     if row.condition == "whole":
@@ -290,24 +311,8 @@ def generation(network: Network, row: Row) -> Fields:
         mean = MEAN_LENGTHS[row.condition]
         num_pairs = GENERATION_STEPS // (2 * mean)
         lengths = falls(rng, mean, 2 * num_pairs)
-    es = for_pairs(network, num_pairs)
     tasks = population_tasks(config, 0, 1, num_pairs)
-    tasks = tasks._replace(max_steps=lengths.astype(np.int32))
-    state = network.state
-    with watch() as rolled:
-        result = run(network, tasks)
-    with watch() as updated:
-        merge(state.observation_statistics, result.observations)
-        jax.block_until_ready(es.tell(state.es, fitness(result, config.es)))
-    fields = generation_fields(
-        network.parts,
-        rolled,
-        updated,
-        result.seconds,
-        result.env_steps,
-        result.slot_utilization,
-    )
-    return {**fields, "num_pairs": num_pairs}
+    return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
 def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
@@ -316,34 +321,6 @@ def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
     if mean == longest:
         return np.full(count, longest)
     return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
-
-
-def generation_fields(
-    parts: Parts,
-    rolled: Fields,
-    updated: Fields,
-    activities: dict[str, float],
-    env_steps: int,
-    slot_utilization: float,
-) -> Fields:
-    """Returns a generation's fields.
-
-    ``rolled`` and ``updated`` are what :func:`watch` saw of rollout and update,
-    ``activities`` the seconds of the rollout by activity.
-    """
-    seconds = rolled["seconds"] + updated["seconds"]
-    spent = {**activities, "update": updated["seconds"]}
-    shares = {activity: part / seconds for activity, part in spent.items()}
-    return {
-        "steps_per_second": env_steps / seconds,
-        "shares": {**shares, "other": max(0.0, 1 - sum(shares.values()))},
-        "slot_utilization": slot_utilization,
-        "num_slots": parts.num_slots,
-        "env_steps": env_steps,
-        "seconds": seconds,
-        "compilations": rolled["compilations"] + updated["compilations"],
-        "peak_rss_mib": max(rolled["peak_rss_mib"], updated["peak_rss_mib"]),
-    }
 
 
 def profile(folder: Path, network_name: str, work: Work) -> Path:

@@ -42,33 +42,32 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
     rate, sigma = own["es.learning_rate"], own["es.sigma"]
     size = "es.interactions_per_generation"
     size = size if own[size] else "es.num_pairs"
-    lines = [
-        f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log",
-        f"es.sigma={sigma / 4:g}:{sigma * 4:g}:log",
-        _choices(size, *(max(2, own[size] * k // 2) for k in (1, 2, 4, 8))),
-        _choices("es.weight_decay", 0.0, 0.001, 0.005, own["es.weight_decay"]),
-    ]
+    choices = {
+        size: [max(2, own[size] * k // 2) for k in (1, 2, 4, 8)],
+        "es.weight_decay": [0.0, 0.001, 0.005],
+    }
     env = make_env(config.env, 1, 1)
     if getattr(env, "pays_healthy_reward", False):
-        weight = "es.healthy_reward_weight"
-        lines.append(_choices(weight, 0.0, 0.5, 1.0, own[weight]))
+        choices["es.healthy_reward_weight"] = [0.0, 0.5, 1.0]
     env.close()
     if "policy.context_length" in own:  # a transformer
         width, heads = own["policy.width"], own["policy.num_heads"]
-        half = heads * max(1, width // heads // 2)
         length = own["policy.context_length"]
-        lines += [
-            _choices("policy.width", half, width, 2 * width),
-            _choices("policy.num_layers", 1, 2, 3, own["policy.num_layers"]),
-            _choices("policy.context_length", max(1, length // 2), length, 2 * length),
-            _choices("policy.timestep_scale", 0.02, 0.2, own["policy.timestep_scale"]),
-            _choices("policy.head_scale", 0.0, 0.1, 1.0, own["policy.head_scale"]),
-        ]
-    return tuple(lines)
-
-
-def _choices(field: str, *values: float) -> str:
-    return f"{field}={','.join(map(str, sorted({*values})))}"
+        choices |= {
+            "policy.width": [heads * max(1, width // heads // 2), width, 2 * width],
+            "policy.num_layers": [1, 2, 3],
+            "policy.context_length": [max(1, length // 2), length, 2 * length],
+            "policy.timestep_scale": [0.02, 0.2],
+            "policy.head_scale": [0.0, 0.1, 1.0],
+        }
+    return (
+        f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log",
+        f"es.sigma={sigma / 4:g}:{sigma * 4:g}:log",
+        *(
+            f"{field}={','.join(map(str, sorted({*values, own[field]})))}"
+            for field, values in choices.items()
+        ),
+    )
 
 
 def field_of(line: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.config import ConfigError, TuningConfig, is_of_type, require
+from jax_es.config import ConfigError, TuningConfig, from_json, is_of_type, require
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.streams import stream
@@ -103,12 +103,11 @@ def read(folder: RunDirectory) -> Settings:
         ConfigError: if the folder is no study, or it cannot be read.
     """
     require(folder.exists(), f"{folder.path} is not a study (it has no {folder.file}).")
-    record = folder.record()
     try:
-        values = dict(record["tuning"])
-        tuning = TuningConfig(**{**values, "search": tuple(values["search"])})
+        record = folder.record()
+        tuning = from_json(TuningConfig, record["tuning"])
         return Settings(folder.config(), tuning, record["preset"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError) as error:
         raise ConfigError(
             f"{folder.path / folder.file} is not the record of a study ({error!r}); "
             "restore it from a copy."

@@ -91,16 +91,6 @@ def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     assert x.tolist() == [0, 1]
 
 
-def test_a_run_that_starts_late_has_its_first_value_until_then():
-    early = [record(0, 0, 1.0), record(1, 100, 1.0)]
-    late = [record(0, 50, 3.0), record(1, 150, 5.0)]
-    x, median, *_ = curves.band(
-        [early, late], "total_env_steps", "evaluation_return_mean"
-    )
-    assert (x[0], x[-1]) == (0, 100)
-    np.testing.assert_allclose((median[0], median[-1]), (2.0, 2.5))
-
-
 def test_runs_that_differ_otherwise_are_no_seeds_of_one_line(tmp_path):
     half = ESConfig(num_pairs=10, sigma=0.5)
     paths = [
@@ -210,13 +200,6 @@ def test_the_population_is_its_mean_and_its_percentiles(timed):
     assert evaluation.get_ydata().tolist() == [1, 1, 1]
     (area,) = axis.collections
     assert set(area.get_paths()[0].vertices[:, 1]) == {5, 21}
-
-
-def test_an_iteration_is_its_wall_clock(timed):
-    (axis,) = figures.iteration(timed).axes
-    (line,) = axis.get_lines()
-    assert line.get_ydata().tolist() == [10, 10, 10]
-    assert axis.get_ylabel() == "wall-clock per generation (s)"
 
 
 def test_a_generation_that_runs_off_the_top_is_marked(tmp_path):

@@ -87,7 +87,7 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(condition, monkeypa
     config = dataclasses.replace(network.parts.config, es=config)
     parts = dataclasses.replace(network.parts, config=config)
     network = network._replace(parts=parts)
-    fields = measure.beside_physics(network, row)
+    fields = measure.generation(network, row)
     check(fields)
     pairs, steps = fields["num_pairs"], fields["env_steps"]
     if condition == "whole":

@@ -160,25 +160,6 @@ def test_what_is_compiled_serves_all_conditions_and_seeds(runs, compilations):
     experiment.parts.close()
 
 
-def test_the_base_is_the_policy_itself_whatever_is_swept(runs):
-    conditions = sweeps((DT.target_return,), ("float32",), (1e-3,))
-    experiment = prepared(runs / "mlp", [BASE, *conditions[2:]])
-    (evaluation,) = evaluate_experiment(
-        experiment, [BASE, *conditions[2:]], EPISODES, seed=0
-    )
-    experiment = prepared(runs / "mlp", [BASE])
-    (plain,) = evaluate_experiment(experiment, [BASE], EPISODES, seed=0)
-    base = plain.results[BASE].returns
-    np.testing.assert_array_equal(evaluation.results[BASE].returns, base)
-    for condition in conditions[2:3]:
-        np.testing.assert_array_equal(evaluation.results[condition].returns, base)
-    # The run's own target return is no change either.
-    experiment = prepared(runs / "dt/seed-0", conditions[:2])
-    (evaluation,) = evaluate_experiment(experiment, conditions[:2], EPISODES, seed=0)
-    own, asked = (result.returns for result in evaluation.results.values())
-    np.testing.assert_array_equal(own, asked)
-
-
 def test_noise_is_full_and_new_in_every_episode_also_for_low_rank_runs(runs, folder):
     path = shutil.copytree(runs / "mlp", folder / "low-rank")
     stored = json.loads((path / "config.json").read_text())
@@ -354,22 +335,6 @@ def test_the_program_on_an_experiment_and_another_run(runs, folder, capsys):
     assert f"{means[0]:.2f} ± {dt['runs'][0]['return_std']:.2f}" in text
     assert "seed-* (2 runs)" in text
     assert text.count("Wilcoxon signed-rank test over 2 conditions") == 4
-
-
-def test_negative_target_returns_are_read(runs, capsys):
-    path = str(runs / "dt" / "seed-1")
-    options = ["--target-returns", "-1000", "0", "1e6", "--episodes", "4"]
-    assert main([path, *options, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    asked = [c["target_return"] for c in report["conditions"]]
-    assert asked == [None, -1000.0, 0.0, 1e6]
-    (test,) = report["rank_tests"]
-    assert (test["name"], test["num_conditions"], test["num_blocks"]) == (
-        "Friedman",
-        3,
-        4,
-    )
-    assert 0 <= test["p_value"] <= 1
 
 
 def refused(arguments, capsys):

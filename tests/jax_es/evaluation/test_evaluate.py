@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import warnings
 
 import gymnasium
@@ -18,7 +17,6 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.evaluate import main
-from jax_es.evaluation import tables as evaluation_report
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import follow_robot, record_video
@@ -162,17 +160,6 @@ def test_best_is_the_checkpoint_with_the_best_evaluation(run):
     assert evaluations[expected] == max(evaluations)
 
 
-def test_the_table_reads_like_the_json(run, capsys):
-    assert main([str(run), "--episodes", "1"]) == 0
-    table = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert table["env_id"] == "HalfCheetah-v5"
-    assert table["episodes"] == "1"
-    assert table["checkpoint"] == "best"
-    assert float(table["length_mean"]) == LIMIT
-    assert float(table["return_std"]) == 0
-    assert table["return_mean"] == table["return_median"]
-
-
 def make_result(returns):
     returns = np.array(returns, float)
     return EpisodeResults(
@@ -238,40 +225,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, folder):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_one_line_and_leaves_no_part_of_a_file(
-    run, capsys, folder, monkeypatch, signum
-):
-    # While a file is written, from code that does not let errors through.
-    def interrupted(*_):
-        (unfinished,) = (folder / "out").iterdir()
-        assert unfinished.name == ".unfinished-x.csv"
-        try:
-            signal.raise_signal(signum)
-        except Exception as error:
-            raise AssertionError("the signal was taken for an error") from error
-
-    (folder / "out").mkdir()
-    monkeypatch.setattr(evaluation_report.csv.DictWriter, "writerows", interrupted)
-    arguments = [str(run), "--episodes", "1", "--csv", "out/x.csv"]
-    assert main(arguments) == 128 + signum
-    err = capsys.readouterr().err
-    assert err == f"{signum.name}: stopped; unfinished files are removed\n"
-    assert list((folder / "out").iterdir()) == []
-
-
-def test_help_explains_every_option(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    assert not stop.value.code
-    text = capsys.readouterr().out
-    for option in ("--checkpoint", "--episodes", "--seed", "--json", "--video"):
-        assert option in text
-    for option in ("--target-returns", "--weights", "--weight-noise", "--csv"):
-        assert option in text
-    assert "Run folders" in text
-
-
 @pytest.fixture
 def copied(run, folder):
     return shutil.copytree(run, folder / "copied")
@@ -287,28 +240,6 @@ def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.warns(CheckpointWarning, match=r"last/3 is damaged.* using step 2"):
         assert load_mean(copied, "last").generation == 2
-
-
-def test_the_program_says_so_in_one_line(copied, capsys, monkeypatch):
-    file = newest_file(copied)
-    file.write_bytes(b"")
-    name = "jax_es.evaluation.conditions.build_evaluation"
-    monkeypatch.setattr(name, lambda *_, **__: 1 / 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        with pytest.raises(ZeroDivisionError):
-            main([str(copied), "--checkpoint", "last"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: checkpoint ")
-
-
-def test_a_run_without_a_usable_checkpoint_is_one_line(copied, capsys):
-    shutil.rmtree(copied / "checkpoints" / "best")
-    for manifest in (copied / "checkpoints").rglob("manifest.json"):
-        manifest.unlink()
-    assert "manifest.json" in refused([str(copied), "--checkpoint", "last"], capsys)
-    shutil.rmtree(copied / "checkpoints")
-    assert "no checkpoint" in refused([str(copied)], capsys)
 
 
 def test_checkpoints_of_something_else_are_one_line(copied, cartpole, capsys):
@@ -503,21 +434,6 @@ def test_no_renderer_is_one_line_and_leaves_no_file(renderers, folder):
     (line,) = str(caught.value).splitlines()
     assert "cannot be rendered here (no GL library)" in line
     assert list(folder.iterdir()) == []
-
-
-def test_a_video_that_breaks_off_leaves_the_one_before(renderers, folder):
-    pytest.importorskip("imageio")
-
-    class Stopping(StillPolicy):
-        def __call__(self, observation, reward):
-            raise KeyboardInterrupt
-
-    file = folder / "episode.gif"
-    file.write_text("before")
-    with pytest.raises(KeyboardInterrupt):
-        record_video(Stopping(), EnvConfig("Renderer-v0"), file, seed=0)
-    assert file.read_text() == "before"
-    assert list(folder.iterdir()) == [file]
 
 
 def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):
