@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         openai_es,
     )
     from jax_es.es.population import Population
-    from jax_es.imitation.pretraining import pretrain_run
+    from jax_es.imitation.clone_run import pretrain_run
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
     from jax_es.rollout.engine import EpisodeResults, Rollout
@@ -63,7 +63,7 @@ _HOME = {
     "load_policy": "training.load_policy",
     "openai_es": "es.openai_es",
     "preset": "presets",
-    "pretrain_run": "imitation.pretraining",
+    "pretrain_run": "imitation.clone_run",
     "read_metrics": "runs.metrics",
     "train_run": "training.loop",
     "train_seeds": "training.seeds",

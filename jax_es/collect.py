@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import re
 import shlex
 import sys
-import typing
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import tyro
 
-from jax_es.cli.options import (
-    input_errors,
-    parse_options,
-    run_errors,
-    run_program,
-)
+from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
 from jax_es.cli.signals import Stopped, StopSignals, report_stop
 from jax_es.config import check_types, require
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
     damaged,
-    dataset_info,
     dataset_root,
     import_minari,
     read_metadata,
 )
 from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.find import find_run
-from jax_es.runs.machine import versions
+from jax_es.runs.machine import git_commit, versions
 
 if TYPE_CHECKING:
-    from jax_es.imitation.collecting import Collector, Progress
+    from jax_es.imitation.dataset_writer import Summary
+    from jax_es.imitation.demonstrations import Player
 
 
 DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
@@ -68,7 +63,8 @@ class Arguments:
     """Episodes under way at once; up to twice as many are in memory. As the run was
     trained if not given."""
     resume: bool = False
-    """Continue a collection that was stopped, to the same episodes, or add to it."""
+    """Add the episodes that a dataset lacks: after a stop, or for a larger
+    --episodes."""
     trust: bool = False
     """Import the module that a run's environment names (module:id); it may run any
     code."""
@@ -102,6 +98,11 @@ class Arguments:
             f"--num-slots must be at least 1, got {self.num_slots}.",
         )
 
+    @property
+    def path(self) -> Path:
+        """The dataset's folder."""
+        return dataset_root(self.root) / self.dataset
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
@@ -113,163 +114,167 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             arguments = parse_options(Arguments, argv, "collect")
-            from jax_es.imitation.dataset_writer import DatasetWriter, lock
+            from jax_es.imitation.dataset_writer import DatasetWriter, is_dataset, lock
+            from jax_es.imitation.demonstrations import collect, first_seed
 
             import_minari()
-            path = dataset_root(arguments.root) / arguments.dataset
-            run = find_run(arguments.run)
-            stored = _stored_recipe(path, arguments)
-            collector = _collector(run, arguments, stored)
-            stack.callback(collector.close)
+            path, run = arguments.path, find_run(arguments.run)
+            stored = _stored(arguments)
+            player, recipe = _player(run, arguments)
+            stack.callback(player.close)
+            if stored is not None:
+                _check_continues(stored["recipe"], recipe, arguments)
             stack.enter_context(lock(path))
-            writer = stack.enter_context(contextlib.closing(DatasetWriter(path)))
-            if stored is None:
-                collector.new_dataset(
-                    writer, arguments.dataset, run.method().name, command
-                )
-            _warn_of_changed_versions(path)
+        first = first_seed(arguments.seed)
         try:
-            with run_errors(path, "--resume"):
-                collector.collect(writer, arguments.episodes, signals.check, _say)
+            with run_errors(path, "the same command"):
+                writer = stack.enter_context(contextlib.closing(DatasetWriter(path)))
+                if stored is not None:
+                    writer.extend()
+                else:
+                    env = run.config().env
+                    writer.create(
+                        arguments.dataset,
+                        player.env,
+                        env,
+                        algorithm_name=run.method().name,
+                        description=f"Episodes in {env.id}, recorded by jax-es.",
+                    )
+                    stored = {
+                        "recipe": recipe,
+                        "command": command,
+                        "versions": versions(),
+                        "git_commit": git_commit(),
+                        "first_seed": first,
+                    }
+                collection = collect(
+                    player,
+                    writer,
+                    first + np.arange(arguments.episodes),
+                    stored,
+                    signals.check,
+                    functools.partial(_say, arguments),
+                )
         except Stopped as stop:
-            return _report_stop(stop, path, command)
-    sys.stdout.write(_outcome(path, arguments) + "\n")
+            resume = "" if arguments.resume else " --resume"
+            return report_stop(
+                stop,
+                f"what has ended is in {path}; continue with {command}{resume}"
+                if is_dataset(path)
+                else f"no episode has ended; start again with {command}",
+            )
+    sys.stdout.write(_outcome(arguments, collection) + "\n")
     return 0
 
 
-def _stored_recipe(path: Path, arguments: Arguments) -> dict[str, Any] | None:
-    """Returns the recipe of the dataset to continue; None for a new one.
+def _stored(arguments: Arguments) -> dict[str, Any] | None:
+    """Returns our metadata of the dataset to continue; None for a new one.
 
     Raises:
         ConfigError: if it is there and should not be, or the other way round.
     """
-    from jax_es.imitation.collecting import Recipe
-    from jax_es.imitation.dataset_writer import DatasetWriter
+    from jax_es.imitation.dataset_writer import check_new, is_dataset
 
-    writer = DatasetWriter(path)
+    path = arguments.path
     if not arguments.resume:
-        writer.check_new()
+        check_new(path)
         return None
     require(
-        writer.exists(),
-        f"--resume: there is no dataset {path}; leave --resume out to begin it.",
+        is_dataset(path),
+        f"--resume: there is no dataset {path}; leave --resume out to start it.",
     )
-    collection = read_metadata(path).get(OUR_METADATA)
+    metadata = read_metadata(path)
     require(
-        collection is not None,
+        OUR_METADATA in metadata,
         f"--resume: {path} was not collected by this program; choose another "
         "--dataset.",
     )
     try:
-        entries = check_types(
-            collection, recipe=dict, versions=dict, first_seed=int, failed_seeds=list
-        )
-        return check_types(entries["recipe"], **typing.get_type_hints(Recipe))
+        return check_types(metadata[OUR_METADATA], recipe=dict)
     except TypeError as error:
         raise damaged(path, error) from error
 
 
-def _collector(
-    run: RunDirectory, arguments: Arguments, stored: dict[str, Any] | None
-) -> Collector:
-    """Loads the policy and builds what plays its episodes.
+def _player(
+    run: RunDirectory, arguments: Arguments
+) -> tuple[Player, dict[str, int | float | str | None]]:
+    """Builds what plays the policy's episodes, and says what decides them.
 
     Raises:
-        ConfigError: if that is impossible, or would not continue ``stored``.
+        ConfigError: if that is impossible.
         CheckpointError: if the checkpoint is missing, damaged or of another network.
     """
-    from jax_es.imitation.collecting import Collector, Recipe, check_same, digest
+    from jax_es.imitation.demonstrations import Player, digest
     from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
-    from jax_es.training.build import make_devices, num_slots
     from jax_es.training.load_policy import load_mean
 
-    devices = run.config().rollout.num_devices
     # First, because reading a checkpoint starts JAX.
-    configure_cpu_devices(devices if stored is None else stored["num_devices"])
+    configure_cpu_devices(run.config().rollout.num_devices)
     use_compilation_cache()
     trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
-    rollout = trained.config.rollout
-    if stored is None:
-        local = make_devices(rollout)
-        num_devices = local.count
-        slots = min(num_slots(rollout, local), arguments.episodes)
-    else:
-        slots, num_devices = stored["num_slots"], stored["num_devices"]
-    recipe = Recipe(
-        run=_name(run),
-        checkpoint=arguments.checkpoint,
-        generation=trained.generation,
-        weights=digest(trained),
-        target_return=arguments.target_return,
-        action_noise=arguments.action_noise,
-        seed=arguments.seed,
-        num_slots=arguments.num_slots or slots,
-        num_devices=num_devices,
-    )
-    if stored is not None:
-        check_same(arguments.dataset, stored, recipe)
-    return Collector(trained, recipe)
-
-
-def _name(run: RunDirectory) -> str:
-    """Returns the run's name; with its experiment's, if it is part of one."""
     path = run.path.resolve()
-    return path.name if experiment_of(run) is None else "/".join(path.parts[-2:])
-
-
-def _warn_of_changed_versions(path: Path) -> None:
-    began = read_metadata(path)[OUR_METADATA].get("versions", {})
-    now = versions()
-    listed = ", ".join(
-        f"{k} {then} → {now.get(k)}" for k, then in began.items() if now.get(k) != then
+    recipe = {
+        "run": path.name if experiment_of(run) is None else "/".join(path.parts[-2:]),
+        "checkpoint": arguments.checkpoint,
+        "generation": trained.generation,
+        "weights": digest(trained),
+        "target_return": arguments.target_return,
+        "action_noise": arguments.action_noise,
+        "seed": arguments.seed,
+    }
+    player = Player(
+        trained,
+        arguments.episodes,
+        arguments.num_slots,
+        arguments.target_return,
+        arguments.action_noise,
+        arguments.seed,
     )
-    if listed:
-        warnings.warn(
-            f"{path} began with other versions ({listed}); its episodes may differ "
-            "from an uninterrupted collection's.",
-            stacklevel=2,
-        )
+    return player, recipe
 
 
-def _say(progress: Progress) -> None:
+def _check_continues(
+    stored: dict[str, Any], recipe: dict[str, Any], arguments: Arguments
+) -> None:
+    """Raises ``ConfigError`` naming what differs in the recipe of a dataset."""
+    changed = [
+        f"{name} was {stored.get(name)!r}, now {value!r}"
+        for name, value in recipe.items()
+        if stored.get(name) != value
+    ]
+    require(
+        not changed,
+        f"--resume would change the dataset {arguments.dataset}: {'; '.join(changed)}. "
+        "Leave these as they were, or collect another --dataset.",
+    )
+
+
+def _say(arguments: Arguments, summary: Summary, speed: float) -> None:
     """Prints a line about how far the collection is."""
-    speed = progress.env_steps / max(progress.seconds, 1e-9)
+    mean = summary.returns.mean() if len(summary.returns) else math.nan
     sys.stderr.write(
-        f"episodes {progress.num_written:6d}/{progress.num_episodes}  "
-        f"return {progress.mean_return:9.1f}  steps/s {speed:7.0f}\n"
+        f"episodes {len(summary.seeds):6d}/{arguments.episodes}  "
+        f"return {mean:9.1f}  steps/s {speed:7.0f}\n"
     )
 
 
-def _outcome(path: Path, arguments: Arguments) -> str:
+def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     """Says what was collected, and how it is read."""
-    info = dataset_info(path)
-    scores, failed = info.collection["scores"], info.collection["failed_seeds"]
+    path, root = arguments.path, dataset_root(arguments.root)
+    metadata, failed = read_metadata(path), collection["failed_seeds"]
     lines = [
-        f"{name.capitalize()}: {s['mean']:.1f} ± {s['std']:.1f} "
-        f"({s['min']:.1f} to {s['max']:.1f})"
-        for name, s in scores.items()
-        if s
+        f"Dataset: {metadata['total_episodes']} episodes, {metadata['total_steps']} "
+        f"steps in {path}",
+        *(
+            f"{name.capitalize()}: {score['mean']:.1f} ± {score['std']:.1f} "
+            f"({score['min']:.1f} to {score['max']:.1f})"
+            for name, score in collection["scores"].items()
+        ),
     ]
     if failed:
         lines.append(f"Left out: {len(failed)} episodes with numbers not finite")
-    root = dataset_root(arguments.root)
-    return "\n".join(
-        [
-            f"Dataset: {info.num_episodes} episodes, {info.num_steps} steps in {path}",
-            *lines,
-            f"From Minari: {ROOT_VARIABLE}={root}, minari.load_dataset({info.id!r})",
-        ]
-    )
-
-
-def _report_stop(stop: Stopped, path: Path, command: str) -> int:
-    """Says what is saved; returns the exit code."""
-    resume = "" if "--resume" in command else " --resume"
-    return report_stop(
-        stop,
-        f"{dataset_info(path).num_episodes} episodes are in {path}; continue with "
-        f"{command}{resume}",
-    )
+    load = f"minari.load_dataset({arguments.dataset!r})"
+    return "\n".join([*lines, f"From Minari: {ROOT_VARIABLE}={root}, {load}"])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import tyro
 
@@ -45,10 +45,6 @@ from jax_es.runs.method import CLONING, Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig
-
-if TYPE_CHECKING:
-    from jax_es.imitation.pretraining import Pretraining
-
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in --dataset.
 
@@ -93,18 +89,12 @@ class Arguments:
 
 
 class Request(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        arguments: the options.
-        config: of the run.
-        preset: where it comes from.
-        run: the run's folder.
-    """
+    """What the user asked for."""
 
     arguments: Arguments
     config: TrainConfig
     preset: str
+    """Where the configuration comes from."""
     run: RunDirectory
 
 
@@ -130,7 +120,11 @@ def _main(argv: list[str]) -> int:
         try:
             _pretrain(request, signals)
         except Stopped as stop:
-            return _report_stop(stop, request.run)
+            from jax_es.runs.checkpoint import Checkpoints
+
+            steps = Checkpoints(request.run.checkpoints).steps()
+            saved = f"{steps[-1] if steps else 0} steps are saved"
+            return report_stopped_run(stop, "pretrain", request.run, saved)
     return 0
 
 
@@ -140,6 +134,8 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
+    from jax_es.training.build import check_cores, with_game
+
     line = split_command_line(argv)
     preset_name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:
@@ -155,49 +151,32 @@ def parse(argv: list[str]) -> Request:
         description=DESCRIPTION,
         learning_rate="--learning-rate",
     )
-    from jax_es.training.build import check_cores, with_game
-
-    config = with_game(
-        dataclasses.replace(
-            base,
-            env=arguments.env,
-            policy=arguments.policy,
-            rollout=arguments.rollout,
-            evaluation=arguments.evaluation,
-            seed=arguments.seed,
-        )
-    )
-    name = arguments.name
+    fields = ("env", "policy", "rollout", "evaluation", "seed")
+    given = {name: getattr(arguments, name) for name in fields}
+    config = with_game(dataclasses.replace(base, **given))
     require(
         bool(arguments.dataset),
         "--dataset is required: the id or the folder of a Minari dataset; "
         f"{program_command('collect')} records one.",
     )
-    check_name(name)
+    check_name(arguments.name)
     if arguments.resume:
-        run = find_run(path_to_resume(arguments.runs_dir, name))
-        named = names_environment(line.rest)
-        check_import(config.env.id, run.path, arguments.trust or named)
+        run = find_run(path_to_resume(arguments.runs_dir, arguments.name))
+        trust = arguments.trust or names_environment(line.rest)
+        check_import(config.env.id, run.path, trust)
         config = run.with_stored_machine(config)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        new = f"{preset_name}-cloning-seed{config.seed}-{now}"
+        name = arguments.name or f"{preset_name}-cloning-seed{config.seed}-{now}"
         check_cores(config.rollout)
-        run = RunDirectory(arguments.runs_dir / (name or new))
+        run = RunDirectory(arguments.runs_dir / name)
         run.check_new()
     return Request(arguments, config, preset_name, run)
 
 
 def _arguments(config: TrainConfig, cloning: CloningConfig, **more) -> Arguments:
-    return Arguments(
-        config.env,
-        config.policy,
-        config.rollout,
-        config.evaluation,
-        cloning,
-        seed=config.seed,
-        **more,
-    )
+    parts = config.env, config.policy, config.rollout, config.evaluation, cloning
+    return Arguments(*parts, seed=config.seed, **more)
 
 
 def _stored(line: CommandLine) -> tuple[TrainConfig, Arguments]:
@@ -229,58 +208,42 @@ def _pretrain(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: between two epochs' checkpoints.
     """
-    from jax_es.imitation.epochs import CLONING_FILE
-    from jax_es.imitation.pretraining import (
-        begin,
-        make_progress,
-        prepare,
-        run_pretraining,
-    )
+    from jax_es.imitation.clone_run import CloneRun
+    from jax_es.imitation.epoch_records import CLONING_FILE
 
-    arguments, run = request.arguments, request.run
+    arguments, run, dataset = request.arguments, request.run, request.arguments.dataset
     with contextlib.ExitStack() as stack:
         with input_errors():
-            pretraining = prepare(
+            clone = CloneRun(
                 request.config,
                 arguments.cloning,
-                str(arguments.dataset),
+                str(dataset),
                 arguments.target_returns,
             )
             signals.check()
             stack.enter_context(run.lock())
-            state = begin(pretraining, run, arguments.resume, request.preset)
-        progress = make_progress(pretraining, state)
-        progress.message(_opening(request, pretraining, int(state.step)))
+            state = clone.begin(run, arguments.resume, request.preset)
+        episodes, progress = clone.episodes, clone.progress(state)
+        mean_return = f"{episodes.returns.mean():.1f}"
+        begins = f"Resuming after step {state.step}:"
+        progress.message(
+            opening(
+                begins if arguments.resume else "Cloning",
+                request.config,
+                state.mean,
+                f": {len(episodes.lengths):,} episodes of {dataset}, "
+                f"{len(episodes.rewards):,} steps, mean return {mean_return}",
+                run.path,
+            )
+        )
         with run_errors(run.path, resume_options(run)):
-            result = run_pretraining(pretraining, state, run, progress, signals.check)
+            result = clone.train(state, run, progress, signals.check)
     progress.message(
         f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
-        f"dataset's episodes: {pretraining.recording.episodes.returns.mean():.1f}.\n"
+        f"dataset's episodes: {mean_return}.\n"
         f"Metrics: {run.path / METRICS_FILE}, {run.path / CLONING_FILE}\n"
         f"{how_to_use(run)}"
     )
-
-
-def _opening(request: Request, pretraining: Pretraining, step: int) -> str:
-    """Says what is about to run."""
-    episodes = pretraining.recording.episodes
-    return opening(
-        f"Resuming after step {step}:" if request.arguments.resume else "Cloning",
-        request.config,
-        pretraining.initial.mean,
-        f": {len(episodes.lengths):,} episodes of {request.arguments.dataset}, "
-        f"{len(episodes.rewards):,} steps, mean return {episodes.returns.mean():.1f}",
-        request.run.path,
-    )
-
-
-def _report_stop(stop: Stopped, run: RunDirectory) -> int:
-    """Says what is saved; returns the exit code."""
-    from jax_es.runs.checkpoint import Checkpoints
-
-    steps = Checkpoints(run.checkpoints).steps()
-    saved = f"{steps[-1] if steps else 0} steps are saved"
-    return report_stopped_run(stop, "pretrain", run, saved)
 
 
 if __name__ == "__main__":

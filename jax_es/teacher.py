@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -41,17 +41,12 @@ from jax_es.runs.directory import (
     RunDirectory,
     check_method,
     resume_options,
-    warn_of_changed_versions,
 )
 from jax_es.runs.find import check_name, find_run, how_to_use, path_to_resume
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
-
-if TYPE_CHECKING:
-    from jax_es.imitation.gradient_run import GradientRun
-
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
 
@@ -60,9 +55,6 @@ PRESET: {", ".join(PRESETS)}; its environment and transformer are taken. Or --en
 KIND: mlp (the default), or with --algo td3 decision-transformer.
 
 The options' defaults below are those of the chosen preset."""
-
-SAVED = "sbx"
-"""The folder of a run in which SBX' networks and replay buffer lie, for a resume."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,19 +98,13 @@ class Arguments:
 
 
 class Request(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        settings: the method.
-        config: what the run evaluates.
-        preset: where the configuration comes from.
-        run: the run's folder.
-        resume: whether to continue what is there.
-    """
+    """What the user asked for."""
 
     settings: TeacherSettings
     config: TrainConfig
+    """What the run evaluates."""
     preset: str
+    """Where the configuration comes from."""
     run: RunDirectory
     resume: bool
 
@@ -141,14 +127,17 @@ def _main(argv: list[str]) -> int:
             # One device, whose matrix products use all cores.
             configure_cpu_devices(1)
             use_compilation_cache()
+        run = request.run
         try:
             _train(request, signals)
         except Stopped as stop:
-            return _report_stop(stop, request.run)
-    path = request.run.path
+            from jax_es.imitation.teacher_run import last_step
+
+            saved = f"the first {last_step(run) or 0} steps are saved"
+            return report_stopped_run(stop, "teacher", run, saved)
     sys.stderr.write(
-        f"Metrics: {path / METRICS_FILE} (TensorBoard: tensorboard --logdir {path})\n"
-        f"{how_to_use(request.run)}\n"
+        f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "
+        f"{run.path})\n{how_to_use(run)}\n"
     )
     return 0
 
@@ -160,48 +149,42 @@ def parse(argv: list[str]) -> Request:
         ConfigError: for unknown names and impossible values.
     """
     line = split_command_line(argv)
-    preset_name = line.preset
-    if line.resumes_as_stored:
-        default = _stored(line)
-    else:
-        default = _default(preset_name, line.kind)
     arguments = parse_options(
         Arguments,
         line.rest,
         "teacher",
-        default=default,
+        default=_stored(line) if line.resumes_as_stored else _default(line),
         description=DESCRIPTION,
         learning_rate="--learning-rate",
     )
-    settings, config, name = arguments.settings, arguments.config, arguments.name
+    settings, config = arguments.settings, arguments.config
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
-    check_name(name)
+    check_name(arguments.name)
     if arguments.resume:
-        run = find_run(path_to_resume(arguments.runs_dir, name))
+        run = find_run(path_to_resume(arguments.runs_dir, arguments.name))
         # Of the settings only the steps may change: the rest decides the numbers.
         kept = {k: v for k, v in settings.method().settings.items() if k != "steps"}
         check_method(run, Method(settings.algo, kept))
         run.check_resumable(config)
-        named = names_environment(line.rest)
-        check_import(config.env.id, run.path, arguments.trust or named)
+        trust = arguments.trust or names_environment(line.rest)
+        check_import(config.env.id, run.path, trust)
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        task = preset_name or config.env.id.replace("/", "-")
+        task = line.preset or config.env.id.replace("/", "-")
         new_name = f"{settings.algo}-{task}-seed{config.seed}-{now}"
-        run = RunDirectory(arguments.runs_dir / (name or new_name))
-    return Request(
-        settings, config, preset_name or config.env.id, run, arguments.resume
-    )
+        run = RunDirectory(arguments.runs_dir / (arguments.name or new_name))
+    preset_name = line.preset or config.env.id
+    return Request(settings, config, preset_name, run, arguments.resume)
 
 
-def _default(preset_name: str | None, kind: str | None) -> Arguments:
+def _default(line: CommandLine) -> Arguments:
     """Returns the options' defaults for a preset, if any, and a kind of policy."""
-    kind = kind or "mlp"
+    kind = line.kind or "mlp"
     require(kind in POLICY_KINDS, unknown("policy", kind, POLICY_KINDS))
-    if preset_name is None:
+    if line.preset is None:
         config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
-        config = preset(preset_name, kind)
+        config = preset(line.preset, kind)
     config = for_teaching(config)
     return Arguments(config.env, config.policy, TeacherSettings(), config.evaluation)
 
@@ -213,9 +196,8 @@ def _stored(line: CommandLine) -> Arguments:
     line.check_kind(config)
     # To see that it is a teacher's; its settings are compared when all are known.
     check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
-    settings = settings_of(method)
     return Arguments(
-        config.env, config.policy, settings, config.evaluation, config.seed
+        config.env, config.policy, settings_of(method), config.evaluation, config.seed
     )
 
 
@@ -258,26 +240,42 @@ def _train(request: Request, signals: StopSignals) -> None:
         InputError: for what the user can do something about.
         Stopped: at once; what went before the last evaluation is saved.
     """
+    from jax_es.imitation import teacher_run
     from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
     from jax_es.rollout.devices import compilation_clock
 
-    settings, run = request.settings, request.run
+    settings, config, run = request.settings, request.config, request.run
     with contextlib.ExitStack() as stack:
         with input_errors():
             sbx_teacher = _import_sbx()
-            parts = build_for_evaluation(request.config)
-            teacher = sbx_teacher.Teacher(settings, request.config, settings.steps)
+            parts = build_for_evaluation(config)
+            teacher = sbx_teacher.Teacher(settings, config, settings.steps)
             stack.callback(teacher.close)
             stack.enter_context(run.lock())
-            num_evaluations = _begin(request, teacher)
-            record = stack.enter_context(GradientRun(run, parts, num_evaluations))
-        clock = compilation_clock()
+            num_evaluations = teacher_run.begin(
+                run, teacher, settings, config, request.resume, request.preset
+            )
+            gradient_run = GradientRun(run, parts, num_evaluations)
+            stack.enter_context(gradient_run)
+        clock, begins = (
+            compilation_clock(),
+            f"Resuming after {teacher.num_steps} steps:",
+        )
         progress = StepProgress(settings.steps, teacher.num_steps, clock=clock)
-        progress.message(_opening(request, teacher))
+        progress.message(
+            opening(
+                begins if request.resume else "Training",
+                config,
+                teacher.mean(),
+                f" by {settings.algo.upper()}: {settings.steps:,} environment steps",
+                run.path,
+            )
+        )
         stack.enter_context(progress)
-        training = _Training(request, teacher, record, progress, signals)
         with run_errors(run.path, resume_options(run)):
-            training.run()
+            teacher_run.train(
+                run, teacher, settings, gradient_run, progress, signals.check
+            )
 
 
 def _import_sbx() -> Any:
@@ -289,112 +287,6 @@ def _import_sbx() -> Any:
             "pip install -e '.[pretraining]'."
         ) from error
     return sbx_teacher
-
-
-def _begin(request: Request, teacher: Any) -> int:
-    """Creates the run, or takes up the one that is there.
-
-    Returns:
-        How many evaluations are behind it.
-
-    Raises:
-        ConfigError: if it cannot be created or continued.
-        CheckpointError: likewise.
-    """
-    from jax_es.runs.checkpoint import Checkpoints
-
-    run, settings = request.run, request.settings
-    if not request.resume:
-        run.create(request.config, request.preset, method=settings.method())
-        return 0
-    step = _last_step(run)
-    require(
-        settings.steps >= step,
-        f"--steps must be at least {step}, the steps that {run.path} has taken, got "
-        f"{settings.steps}.",
-    )
-    num_evaluations = 0
-    # A run that was killed before its first evaluation was saved begins anew.
-    if step >= 0:
-        state = Checkpoints(run.checkpoints).restore(step).state
-        num_evaluations = int(state["num_evaluations"])
-        teacher.restore(run.path / SAVED / str(step))
-    warn_of_changed_versions(run)
-    if run.method() != settings.method():
-        run.update(method=settings.method())
-    return num_evaluations
-
-
-def _last_step(run: RunDirectory) -> int:
-    """Returns the step at which a resume begins; -1 if nothing is saved."""
-    from jax_es.runs.checkpoint import Checkpoints
-
-    saved = {*_import_sbx().saved_steps(run.path / SAVED)}
-    return max(saved & {*Checkpoints(run.checkpoints).steps()}, default=-1)
-
-
-class _Training:
-    """A run's parts at work."""
-
-    def __init__(
-        self,
-        request: Request,
-        teacher: Any,
-        record: GradientRun,
-        progress: StepProgress,
-        signals: StopSignals,
-    ) -> None:
-        self._settings, self._saved = request.settings, request.run.path / SAVED
-        self._teacher, self._record = teacher, record
-        self._progress, self._signals = progress, signals
-
-    def run(self) -> None:
-        """Evaluates, then learns and evaluates in turn."""
-        if self._record.num_evaluations == 0:
-            self._evaluate()
-        every, steps = self._settings.evaluate_every, self._settings.steps
-        while (taken := self._teacher.num_steps) < steps:
-            until = min((taken // every + 1) * every, steps)
-            self._teacher.learn(until - taken, self._on_step)
-            self._evaluate()
-
-    def _on_step(self, taken: int) -> None:
-        self._signals.check()
-        self._progress.steps_done(taken)
-
-    def _evaluate(self) -> None:
-        """Evaluates θ, and saves all that the next stretch depends on."""
-        mean, step = self._teacher.mean(), self._teacher.num_steps
-        result = self._record.evaluate(mean, on_step=lambda _: self._signals.check())
-        evaluated = self._record.record(result, mean, None, step, step)
-        # A resume needs both, so the last of the two makes the step count.
-        self._teacher.save(self._saved)
-        self._record.save(mean, None, step)
-        _import_sbx().prune(self._saved, step)
-        self._progress.report(
-            evaluation=f"{evaluated.evaluation_return_mean:9.1f}",
-            best=f"{evaluated.best_evaluation_return:9.1f}",
-            length=f"{evaluated.evaluation_length_mean:7.1f}",
-        )
-
-
-def _opening(request: Request, teacher: Any) -> str:
-    """Says what is about to run."""
-    steps = teacher.num_steps
-    return opening(
-        f"Resuming after {steps} steps:" if request.resume else "Training",
-        request.config,
-        teacher.mean(),
-        f" by {request.settings.algo.upper()}: {request.settings.steps:,} environment "
-        "steps",
-        request.run.path,
-    )
-
-
-def _report_stop(stop: Stopped, run: RunDirectory) -> int:
-    """Says what is saved; returns the exit code."""
-    saved = f"the first {max(_last_step(run), 0)} steps are saved"
-    return report_stopped_run(stop, "teacher", run, saved)
 
 
 if __name__ == "__main__":

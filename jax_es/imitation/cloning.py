@@ -16,7 +16,7 @@ import optax
 from jax.typing import ArrayLike
 
 from jax_es.config import CloningConfig, RolloutConfig
-from jax_es.imitation.windows import NOWHERE, Recording, Windows, windows_at
+from jax_es.imitation.windows import PADDING_START, Steps, Windows, windows_at
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
@@ -34,20 +34,17 @@ images are large."""
 
 
 class CloningState(NamedTuple):
-    """What the next step of gradient descent depends on.
-
-    Attributes:
-        mean: θ, the policy's ``"params"``.
-        optimizer_state: optax's.
-        step: ``[]`` int32, steps so far; dropout's keys follow from it.
-    """
+    """What the next step of gradient descent depends on."""
 
     mean: PyTree
+    """θ, the policy's ``"params"``."""
     optimizer_state: optax.OptState
+    """optax's."""
     step: jax.Array
+    """``[]`` int32, steps so far; dropout's keys follow from it."""
 
 
-def make_optimizer(config: CloningConfig) -> optax.GradientTransformation:
+def warmed_up_adamw(config: CloningConfig) -> optax.GradientTransformation:
     """Builds AdamW with linear warm-up and clipped gradients.
 
     Step t (from 1) has the learning rate lr · min(t / warmup_steps, 1).
@@ -89,7 +86,7 @@ class Cloner:
         self._config = config
         self._devices = devices
         self._statistics = statistics
-        self._optimizer = make_optimizer(config)
+        self._optimizer = warmed_up_adamw(config)
         self._key = key
         self._descend = devices.map_together(
             self._descend_on_device, (None, 0, 0, None)
@@ -102,55 +99,53 @@ class Cloner:
         return CloningState(mean, self._optimizer.init(mean), jnp.int32(0))
 
     def place(self, state: CloningState) -> CloningState:
-        """Puts a state where later steps have it, so that none compiles anew."""
+        """Puts a state where later steps have it, so that none compiles again."""
         return self._devices.share(state)
 
-    def batches_per_call(self, recording: Recording) -> int:
+    def batches_per_call(self, steps: Steps) -> int:
         """Returns how many batches one call of :meth:`descend` takes at most."""
-        observation = recording.episodes.observations[:1].nbytes
+        observation = steps.episodes.observations[:1].nbytes
         batch = self._config.batch_size * self._policy.window_length * observation
         return max(1, min(BATCHES_PER_CALL, BYTES_PER_CALL // max(batch, 1)))
 
     def descend(
-        self, state: CloningState, recording: Recording, starts: Sequence[np.ndarray]
+        self, state: CloningState, steps: Steps, starts: Sequence[np.ndarray]
     ) -> tuple[CloningState, jax.Array]:
         """Takes a step of gradient descent for each batch; returns before it is done.
 
         Args:
             state: from :meth:`place`.
-            recording: what windows are cut out of.
+            steps: what windows are cut out of.
             starts: of each batch ``[B]``, where its windows begin; at most
                 :meth:`batches_per_call` of them.
 
         Returns:
-            The next state, and ``[]``, the sum of the batches' losses.
+            The next state, and the sum of the batches' losses.
         """
         # One program serves fewer batches as well: the rest is not computed.
-        idle = self.batches_per_call(recording) - len(starts)
-        windows = self._spread(recording, np.stack([*starts, *[starts[0]] * idle]))
+        idle = self.batches_per_call(steps) - len(starts)
+        windows = self._spread(steps, np.stack([*starts, *[starts[0]] * idle]))
         positions = np.arange(windows.is_real[:, 0, :, 0].size, dtype=np.int32)
         positions = self._devices.put(positions.reshape(self._devices.count, -1))
         return self._descend(state, windows, positions, np.int32(len(starts)))
 
-    def loss(self, mean: PyTree, recording: Recording, starts: np.ndarray) -> float:
+    def loss(self, mean: PyTree, steps: Steps, starts: np.ndarray) -> float:
         """Returns the mean loss over the steps of windows ``[n]``, without dropout."""
         size = self._config.batch_size
-        padding = np.full(-len(starts) % size, NOWHERE)
+        padding = np.full(-len(starts) % size, PADDING_START)
         batches = np.concatenate([starts, padding]).reshape(-1, 1, size)
-        sums = [
-            self._measure(mean, self._spread(recording, batch)) for batch in batches
-        ]
+        sums = [self._measure(mean, self._spread(steps, batch)) for batch in batches]
         loss, count = np.asarray(sums, np.float64).sum(axis=0)
         return float(loss / count)
 
-    def _spread(self, recording: Recording, starts: np.ndarray) -> Windows:
+    def _spread(self, steps: Steps, starts: np.ndarray) -> Windows:
         """Cuts batches ``[M, B]`` and gives each device its share: ``[D, M, b, T]``."""
         num_devices = self._devices.count
         padding = -starts.shape[1] % num_devices
-        starts = np.pad(starts, ((0, 0), (0, padding)), constant_values=NOWHERE)
+        starts = np.pad(starts, ((0, 0), (0, padding)), constant_values=PADDING_START)
         shares = np.stack(np.split(starts, num_devices, axis=1))
         length = self._policy.window_length
-        return self._devices.put(windows_at(recording, shares, length))
+        return self._devices.put(windows_at(steps, shares, length))
 
     def _descend_on_device(
         self,
@@ -160,15 +155,10 @@ class Cloner:
         positions: jax.Array,
         count: jax.Array,
     ) -> tuple[CloningState, jax.Array]:
-        """Takes ``count`` steps on windows ``[M, b, T]``, each b of a batch.
+        """Takes ``count`` of at most M steps on this device's windows ``[M, b, T]``.
 
-        Args:
-            total: sums over the devices.
-            state: the state.
-            windows: this device's.
-            positions: ``[b]``, which of a batch they are: a window's dropout does not
-                depend on its device.
-            count: at most M.
+        ``total`` sums over the devices. ``positions [b]`` says which of a batch the
+        windows are: their dropout does not depend on their device.
         """
 
         def step(i, carry):
@@ -225,11 +215,9 @@ class Cloner:
         clip = np.inf if bound is None else bound
         if self._statistics is None:
             return normalized(observations, 0.0, 1.0, clip)
-        shape = observations.shape
+        floor, shape = self._rollout.std_floor, observations.shape
         mean, std = (
             jnp.broadcast_to(part.reshape(shape[1:]), shape)
-            for part in mean_and_std(
-                self._statistics, self._rollout.std_floor, observations.dtype
-            )
+            for part in mean_and_std(self._statistics, floor, observations.dtype)
         )
         return normalized(observations, mean, std, clip)

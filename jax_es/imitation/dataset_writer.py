@@ -1,10 +1,8 @@
-"""Episodes into a Minari dataset that is whole at any instant.
+"""Writes a Minari dataset aside, and puts it into its place when it is complete.
 
-An HDF5 file whose writer is killed may be unreadable. So there are two: ``data/`` is
-the dataset, which nobody ever writes into, and a copy of it beside it gets the new
-episodes and then takes its place by being renamed. The file that it replaced, one batch
-behind, becomes the next copy. While it is collected, a dataset thus takes twice its
-space, and each episode is written twice.
+An HDF5 file whose writer is killed may be unreadable, so nobody ever writes into
+``data/``: a draft beside it takes the episodes and then its place. A killed process
+leaves the dataset as it was, and a draft that the next one deletes.
 """
 
 import contextlib
@@ -12,11 +10,11 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, require
+from jax_es.config import ConfigError, EnvConfig, require
 from jax_es.imitation.datasets import (
     DATA_FOLDER,
     METADATA_FILE,
@@ -24,17 +22,25 @@ from jax_es.imitation.datasets import (
     damaged,
     import_minari,
     open_dataset,
-    read_metadata,
 )
-from jax_es.imitation.recording import Recording
+from jax_es.imitation.recording_env import RecordedEpisode
 from jax_es.runs.files import open_lock
+from jax_es.training.build import env_spec
 
 EPISODES_FILE = "main_data.hdf5"
 DRAFT_FOLDER = ".draft"
 
 
+class Summary(NamedTuple):
+    """What a dataset's episodes were, ``[E]`` each."""
+
+    seeds: np.ndarray
+    returns: np.ndarray
+    lengths: np.ndarray
+
+
 class DatasetWriter:
-    """Adds episodes to the dataset in a folder; see the module.
+    """Writes the dataset in a folder: a new one, or episodes after those there.
 
     Args:
         path: the dataset's folder, ``ROOT/NAME-v0``.
@@ -42,179 +48,135 @@ class DatasetWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Minari measures the files of a relative path where they are not.
-        here = path.absolute()
-        self._live, self._draft = here / DATA_FOLDER, here / DRAFT_FOLDER
-        self._began = False
-
-    def exists(self) -> bool:
-        """Returns whether there is a dataset."""
-        return (self._live / METADATA_FILE).is_file()
-
-    def check_new(self) -> None:
-        """Raises ``ConfigError`` if there is a dataset already."""
-        require(
-            not self.exists(),
-            f"{self.path} holds a dataset already; continue it with --resume or choose "
-            "another --dataset.",
-        )
+        # Absolute, since Minari measures the files of a relative path elsewhere.
+        self._draft = path.absolute() / DRAFT_FOLDER
+        self.close()
 
     def create(
-        self,
-        dataset_id: str,
-        observation_space: Any,
-        action_space: Any,
-        env_spec: Any,
-        **metadata: Any,
+        self, dataset_id: str, env: Any, config: EnvConfig, **metadata: str
     ) -> None:
-        """Makes a dataset without episodes.
+        """Begins a new dataset.
 
         Args:
             dataset_id: Minari's name of it.
-            observation_space: of one environment.
-            action_space: of one environment.
-            env_spec: Gymnasium's, by which Minari recovers the environment.
+            env: the vector environment that is played.
+            config: of one of its environments, by which Minari recovers it.
             **metadata: further entries.
 
         Raises:
-            ConfigError: if it is there already, or nothing can be written.
+            ConfigError: if there is a dataset already.
         """
+        check_new(self.path)
         minari = import_minari()
-        import h5py
         from minari.dataset.minari_storage import MinariStorage
 
-        self.check_new()
-        try:
-            self._begin()
-            storage = MinariStorage.new(
-                self._draft, observation_space, action_space, env_spec
-            )
-            storage.update_metadata(
-                {
-                    "dataset_id": dataset_id,
-                    "minari_version": minari.__version__,
-                    **metadata,
-                }
-            )
-            # Minari's is without contents before its first episode.
-            h5py.File(self._draft / EPISODES_FILE, "w", track_order=True).close()
-            self._draft.replace(self._live)
-        except OSError as error:
-            raise ConfigError(cannot_write(self.path, error)) from error
+        (self._draft / DATA_FOLDER).mkdir(parents=True)
+        spaces = env.single_observation_space, env.single_action_space
+        self._storage = MinariStorage.new(
+            self._draft / DATA_FOLDER, *spaces, env_spec(config)
+        )
+        self._storage.update_metadata(
+            {"dataset_id": dataset_id, "minari_version": minari.__version__, **metadata}
+        )
 
-    @property
-    def num_episodes(self) -> int:
-        """How many episodes there are."""
-        return read_metadata(self.path)["total_episodes"]
-
-    def summaries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the returns and the lengths of the episodes, ``[E]`` each.
+    def extend(self) -> None:
+        """Begins with a copy of the episodes that are there.
 
         Raises:
             ConfigError: if they cannot be read.
         """
+        open_dataset(self.path)
+        (self._draft / DATA_FOLDER).mkdir(parents=True)
+        for name in (EPISODES_FILE, METADATA_FILE):
+            source, target = (x / DATA_FOLDER / name for x in (self.path, self._draft))
+            shutil.copyfile(source, target)
+        self._storage = open_dataset(self._draft).storage
+
+    def append(self, episodes: Sequence[RecordedEpisode]) -> None:
+        """Adds episodes to the draft, in their order."""
+        minari = import_minari()
+        from minari.data_collector import EpisodeBuffer
+
+        self._storage.update_episodes(
+            EpisodeBuffer(**episode._asdict(), infos={}) for episode in episodes
+        )
+        count = self._storage.total_episodes
+        summarize = minari.EpisodeMetadataCallback()
+        self._storage.update_episode_metadata(
+            [summarize(episode._asdict()) for episode in episodes],
+            range(count - len(episodes), count),
+        )
+
+    def summary(self) -> Summary:
+        """Returns seeds, returns and lengths of the draft's episodes.
+
+        Raises:
+            ConfigError: if they cannot be read.
+        """
+        import h5py
+
+        file = self._draft / DATA_FOLDER / EPISODES_FILE
+        if not file.stat().st_size:  # Minari's, before the first episode
+            return Summary(*(np.zeros(0, int) for _ in Summary._fields))
         try:
-            storage = open_dataset(self.path).storage
-            episodes = list(storage.get_episode_metadata(range(self.num_episodes)))
-            return (
+            with h5py.File(file) as contents:
+                count = len(contents)  # of the metadata's, some may be missing
+            episodes = list(self._storage.get_episode_metadata(range(count)))
+            return Summary(
+                np.array([int(each["seed"]) for each in episodes]),
                 np.array([float(each["rewards_sum"]) for each in episodes]),
                 np.array([int(each["total_steps"]) for each in episodes]),
             )
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged(self.path, error) from error
 
-    def append(
-        self, episodes: Sequence[Recording], collection: dict[str, Any], **metadata: Any
-    ) -> None:
-        """Adds episodes, all of them or, if the process dies, none.
+    def publish(self, collection: dict[str, Any]) -> None:
+        """Puts the draft into the dataset's place.
 
         Args:
-            episodes: in their order.
-            collection: replaces our entry of the metadata.
-            **metadata: replaces further entries.
+            collection: our entry of the metadata.
         """
-        minari = import_minari()
-        from minari.data_collector import EpisodeBuffer
-        from minari.dataset.minari_storage import MinariStorage
-
-        self._catch_up()
-        storage = MinariStorage.read(self._draft)
-        first = storage.total_episodes
-        if episodes:
-            storage.update_episodes(
-                EpisodeBuffer(**episode._asdict(), infos={}) for episode in episodes
-            )
-            summarize = minari.EpisodeMetadataCallback()
-            storage.update_episode_metadata(
-                [summarize(episode._asdict()) for episode in episodes],
-                range(first, first + len(episodes)),
-            )
-        storage.update_metadata({OUR_METADATA: collection, **metadata})
-        self._publish()
-
-    def close(self) -> None:
-        """Removes the copy."""
-        shutil.rmtree(self._draft, ignore_errors=True)
-
-    def _begin(self) -> None:
-        """Starts without what a killed writer left, which may be damaged."""
-        if not self._began:
-            if self._draft.is_symlink():  # never write through one
-                self._draft.unlink()
-            shutil.rmtree(self._draft, ignore_errors=True)
-            self._began = True
-        self._draft.mkdir(parents=True, exist_ok=True)
-
-    def _catch_up(self) -> None:
-        """Brings the copy to where the dataset is."""
-        self._begin()
-        shutil.copy(self._live / METADATA_FILE, self._draft / METADATA_FILE)
-        live, draft = self._live / EPISODES_FILE, self._draft / EPISODES_FILE
-        if draft.is_symlink():  # as the dataset had it
-            draft.unlink()
-        try:
-            self._copy_missing(live, draft)
-        except OSError:
-            # It is not there yet, or a reader still has it open, from before it was
-            # replaced.
-            draft.unlink(missing_ok=True)
-            shutil.copy(live, draft)
-            self._copy_missing(live, draft)
-
-    def _copy_missing(self, live: Path, draft: Path) -> None:
-        import h5py
-
-        wanted = [f"episode_{i}" for i in range(self.num_episodes)]
-        if not draft.exists():
-            raise FileNotFoundError(draft)
-        with h5py.File(draft, "a", track_order=True) as copy:
-            held = set(copy)
-            # Of a writer killed after it had renamed one file of two.
-            for name in held - set(wanted):
-                del copy[name]
-            missing = [name for name in wanted if name not in held]
-            if missing:
-                with h5py.File(live, "r") as source:
-                    for name in missing:
-                        source.copy(name, copy)
-
-    def _publish(self) -> None:
-        """Lets the copy and the dataset change places."""
-        for name in (EPISODES_FILE, METADATA_FILE):
-            with (self._draft / name).open("rb") as file:
-                os.fsync(file.fileno())
-        replaced = self._draft / "replaced.hdf5"
-        replaced.unlink(missing_ok=True)
-        os.link(self._live / EPISODES_FILE, replaced, follow_symlinks=False)
+        lengths = self.summary().lengths
+        self._storage.update_metadata(
+            {
+                "total_episodes": len(lengths),
+                "total_steps": int(lengths.sum()),
+                OUR_METADATA: collection,
+            }
+        )
+        (self.path / DATA_FOLDER).mkdir(exist_ok=True)
         # In this order: there are never fewer episodes than the metadata say.
         for name in (EPISODES_FILE, METADATA_FILE):
-            (self._draft / name).replace(self._live / name)
-        replaced.replace(self._draft / EPISODES_FILE)
+            draft = self._draft / DATA_FOLDER / name
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
+            draft.replace(self.path / DATA_FOLDER / name)
+        self.close()
+
+    def close(self) -> None:
+        """Removes the draft."""
+        if self._draft.is_symlink():  # never write through one
+            self._draft.unlink()
+        shutil.rmtree(self._draft, ignore_errors=True)
+
+
+def is_dataset(path: Path) -> bool:
+    """Returns whether a folder holds a dataset."""
+    return (path / DATA_FOLDER / METADATA_FILE).is_file()
+
+
+def check_new(path: Path) -> None:
+    """Raises ``ConfigError`` if there is a dataset already."""
+    require(
+        not is_dataset(path),
+        f"{path} holds a dataset already; continue it with --resume or choose another "
+        "--dataset.",
+    )
 
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Keeps other processes from adding to the dataset in a folder. Makes the folder.
+    """Keeps other processes from writing the dataset in a folder. Makes the folder.
 
     Raises:
         ConfigError: if another process does now, or nothing can be written.
@@ -227,14 +189,9 @@ def lock(path: Path) -> Iterator[None]:
             "another --dataset."
         ) from error
     except OSError as error:
-        raise ConfigError(cannot_write(path, error)) from error
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); make it writable or choose "
+            "another --root."
+        ) from error
     with file:
         yield
-
-
-def cannot_write(path: Path, error: OSError) -> str:
-    """Says that a folder cannot be written."""
-    return (
-        f"{path} cannot be written ({error.strerror}); make it writable or choose "
-        "another --root."
-    )

@@ -5,14 +5,13 @@ A dataset is a folder, ``ROOT/NAME-v0/data/`` with ``metadata.json`` and an HDF5
 be read as well. Source: https://minari.farama.org.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig, check_types, require
+from jax_es.config import ConfigError, check_types, require
 from jax_es.runs.files import read_json
 from jax_es.train_config import TrainConfig
 
@@ -21,55 +20,27 @@ METADATA_FILE = "metadata.json"
 OUR_METADATA = "jax_es"
 """Entry of the metadata that only our datasets have."""
 
-LOCAL_ROOT = Path("datasets")
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 """Minari's own: where its ``load_dataset`` looks."""
 
 
 class Episodes(NamedTuple):
-    """Recorded episodes, one after the other in arrays of ``S`` steps altogether.
-
-    Attributes:
-        observations: ``[S, O]``, what was seen before each action; float32, or uint8 of
-            images.
-        actions: ``[S, A]`` float32 in the environment's own unit, or ``[S]`` integers.
-        rewards: ``[S]`` float32, paid for each action.
-        lengths: ``[E]`` int64, steps of each episode; they add up to ``S``.
-    """
+    """Recorded episodes, one after the other in arrays of ``S`` steps altogether."""
 
     observations: np.ndarray
+    """``[S, O]``, what was seen before each action; float32, or uint8 of images."""
     actions: np.ndarray
+    """``[S, A]`` float32 in the environment's own unit, or ``[S]`` integers."""
     rewards: np.ndarray
+    """``[S]`` float32, paid for each action."""
     lengths: np.ndarray
+    """``[E]`` int64, steps of each episode; they add up to ``S``."""
 
     @property
     def returns(self) -> np.ndarray:
         """Returns ``[E]`` float64, the undiscounted return of each episode."""
         starts = np.cumsum(self.lengths) - self.lengths
         return np.add.reduceat(self.rewards, starts, dtype=np.float64)
-
-
-class DatasetInfo(NamedTuple):
-    """What a dataset says about itself.
-
-    Attributes:
-        id: Minari's name of it.
-        path: its folder.
-        env_id: Gymnasium's id of the environment; None if it does not say.
-        num_episodes: E.
-        num_steps: S.
-        algorithm: what made the policy that recorded it; None if it does not say.
-        collection: how we collected it (``collecting.py``), with ``"scores"``; empty
-            for a dataset of others.
-    """
-
-    id: str
-    path: Path
-    env_id: str | None
-    num_episodes: int
-    num_steps: int
-    algorithm: str | None
-    collection: dict[str, Any]
 
 
 def read_episodes(
@@ -90,70 +61,55 @@ def read_episodes(
         ConfigError: if there is none, it is empty or damaged, or its environment or
             spaces are not the run's.
     """
-    path = find_dataset(dataset, root)
-    stored = open_dataset(path)
-    _check_environment(path, stored, config.env)
     from jax_es.training.load_policy import spaces  # late: it loads JAX
 
-    expected = spaces(config)
-    _check_spaces(path, stored, expected)
-    lengths = np.zeros(stored.total_episodes, np.int64)
+    path = find_dataset(dataset, root)
+    stored = open_dataset(path)
+    recorded = None if stored.env_spec is None else stored.env_spec.id
+    # "module:id" imports the module that registers the id.
+    wanted = config.env.id.rpartition(":")[2]
+    require(
+        recorded in (None, wanted),
+        f"dataset {path} was recorded in {recorded}, and the run's environment is "
+        f"{wanted}; choose another dataset or environment.",
+    )
+    observed, acted = spaces(config)
+    _check_space(path, "observes", stored.observation_space, observed)
+    _check_space(path, "acts in", stored.action_space, acted)
     num_steps = int(stored.total_steps)
     require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
+    dtype = np.uint8 if observed.dtype == np.uint8 else np.float32
     try:
-        observations, actions, rewards = _allocate(num_steps, expected)
+        episodes = Episodes(
+            np.zeros((num_steps, *(observed.shape or ())), dtype),
+            np.zeros(
+                (num_steps, *(acted.shape or ())),
+                np.int32 if hasattr(acted, "n") else np.float32,
+            ),
+            np.zeros(num_steps, np.float32),
+            np.zeros(stored.total_episodes, np.int64),
+        )
     except (MemoryError, ValueError) as error:
         raise damaged(path, f"no memory for {num_steps} steps") from error
     at = 0
     try:
         for i, episode in enumerate(stored.iterate_episodes()):
-            steps = len(episode.rewards)
-            here = slice(at, at + steps)
-            observations[here] = episode.observations[:-1]
-            actions[here], rewards[here] = episode.actions, episode.rewards
-            lengths[i], at = steps, at + steps
+            here = slice(at, at + len(episode.rewards))
+            episodes.observations[here] = episode.observations[:-1]
+            episodes.actions[here] = episode.actions
+            episodes.rewards[here] = episode.rewards
+            episodes.lengths[i] = len(episode.rewards)
+            at = here.stop
     except (OSError, KeyError, ValueError, RuntimeError, AssertionError) as error:
         raise damaged(path, error) from error
     if at != num_steps:
         raise damaged(path, f"{at} steps where metadata.json says {num_steps}")
-    episodes = Episodes(observations, actions, rewards, lengths)
     for name in ("observations", "actions", "rewards"):
-        part = getattr(episodes, name)
         require(
-            bool(np.isfinite(part).all()),
+            bool(np.isfinite(getattr(episodes, name)).all()),
             f"dataset {path} has {name} that are not finite; choose another.",
         )
     return episodes
-
-
-def dataset_info(
-    dataset: str | os.PathLike[str], root: str | os.PathLike[str] | None = None
-) -> DatasetInfo:
-    """Reads what a dataset says about itself, without its episodes.
-
-    Args:
-        dataset: its id or its folder.
-        root: where ids are looked for, as of :func:`find_dataset`.
-
-    Raises:
-        ConfigError: if there is none, or its metadata cannot be read.
-    """
-    path = find_dataset(dataset, root)
-    metadata = read_metadata(path)
-    try:
-        check_types(metadata, dataset_id=str)
-        spec = metadata.get("env_spec")
-        return DatasetInfo(
-            id=metadata["dataset_id"],
-            path=path,
-            env_id=None if spec is None else json.loads(spec)["id"],
-            num_episodes=metadata["total_episodes"],
-            num_steps=metadata["total_steps"],
-            algorithm=metadata.get("algorithm_name"),
-            collection=dict(metadata.get(OUR_METADATA, {})),
-        )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise damaged(path, error) from error
 
 
 def find_dataset(
@@ -252,77 +208,42 @@ def import_minari() -> Any:
     return minari
 
 
+def damaged(path: Path, error: object) -> ConfigError:
+    """Says that the dataset in a folder cannot be read."""
+    return ConfigError(
+        f"dataset {path} cannot be read ({_line(error) or type(error).__name__}); "
+        "restore it from a copy or collect it again."
+    )
+
+
 def _roots(root: str | os.PathLike[str] | None) -> list[Path]:
     if root is not None:
         return [Path(root)]
     if ROOT_VARIABLE in os.environ:
         return [Path(os.environ[ROOT_VARIABLE])]
-    return [LOCAL_ROOT, Path.home() / ".minari" / "datasets"]
+    return [Path("datasets"), Path.home() / ".minari" / "datasets"]
 
 
-def _check_environment(path: Path, stored: Any, env: EnvConfig) -> None:
-    recorded = None if stored.env_spec is None else stored.env_spec.id
-    # "module:id" imports the module that registers the id.
-    wanted = env.id.rpartition(":")[2]
-    require(
-        recorded in (None, wanted),
-        f"dataset {path} was recorded in {recorded}, and the run's environment is "
-        f"{wanted}; choose another dataset or environment.",
-    )
-
-
-def _check_spaces(path: Path, stored: Any, expected: tuple[Any, Any]) -> None:
-    """Raises ``ConfigError`` unless the dataset has the spaces of the environment."""
-    recorded = stored.observation_space, stored.action_space
-    verbs = "observes", "acts in"
-    for verb, there, here in zip(verbs, recorded, expected, strict=True):
-        require(
-            _alike(there, here, with_bounds=verb == "acts in"),
-            f"dataset {path} {verb} {_line(there)}, and the run's environment {verb} "
-            f"{_line(here)}; choose a dataset with the environment's own spaces.",
-        )
-
-
-def _alike(there: Any, here: Any, with_bounds: bool) -> bool:
-    """Returns whether two spaces have the same values, but for rounding.
+def _check_space(path: Path, verb: str, recorded: Any, expected: Any) -> None:
+    """Raises ``ConfigError`` unless a dataset has a space of the environment.
 
     Bounds of observations are what an environment promises, and change with its
     versions; those of actions are their unit.
     """
-    if type(there) is not type(here):
-        return False
-    if hasattr(here, "n"):
-        return there.n == here.n and there.start == here.start
-    return (
-        there.shape == here.shape
-        and (there.dtype == np.uint8) == (here.dtype == np.uint8)
-        and (not with_bounds or _have_same_bounds(there, here))
-    )
-
-
-def _have_same_bounds(there: Any, here: Any) -> bool:
-    return np.allclose(there.low, here.low) and np.allclose(there.high, here.high)
-
-
-def _allocate(
-    num_steps: int, expected: tuple[Any, Any]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns empty observations, actions and rewards for ``num_steps``."""
-    observation, action = expected
-    is_image = observation.dtype == np.uint8
-    is_discrete = hasattr(action, "n")
-    return (
-        np.zeros((num_steps, *observation.shape), np.uint8 if is_image else np.float32),
-        np.zeros((num_steps, *action.shape), np.int32 if is_discrete else np.float32),
-        np.zeros(num_steps, np.float32),
-    )
-
-
-def damaged(path: Path, error: object) -> ConfigError:
-    """Says that the dataset in a folder cannot be read."""
-    return ConfigError(
-        f"dataset {path} cannot be read ({_line(error) or type(error).__name__}); "
-        "restore it from a copy or collect it anew."
+    same = type(recorded) is type(expected)
+    if same and hasattr(expected, "n"):
+        same = (recorded.n, recorded.start) == (expected.n, expected.start)
+    elif same:
+        are_images = [space.dtype == np.uint8 for space in (recorded, expected)]
+        same = recorded.shape == expected.shape and are_images[0] == are_images[1]
+        if same and verb == "acts in":
+            same = np.allclose(
+                [recorded.low, recorded.high], [expected.low, expected.high]
+            )
+    require(
+        same,
+        f"dataset {path} {verb} {_line(recorded)}, and the run's environment {verb} "
+        f"{_line(expected)}; choose a dataset with the environment's own spaces.",
     )
 
 

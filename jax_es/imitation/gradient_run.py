@@ -51,44 +51,38 @@ def build_for_evaluation(config: TrainConfig) -> EvaluationParts:
 
 
 class GradientRun:
-    """What a training by gradients writes, and how it is evaluated.
+    """What a training by gradients writes, and how it is evaluated; a context manager.
 
-    Use as a context manager, inside ``run.lock()``, after ``run.create(...)`` with a
+    Use it inside ``run.lock()``, after ``run.create(...)`` with a
     :class:`~jax_es.runs.directory.Method` or, to continue, ``check_method``.
 
+    Args:
+        run: the run's folder.
+        parts: from :func:`build_for_evaluation`.
+        num_evaluations: those that the restored checkpoint knows of; later records are
+            dropped. 0 for a new run.
+
     Attributes:
-        parts: what evaluates; built for the run's configuration.
         num_evaluations: evaluations recorded so far, before a stop included.
         best: the highest mean evaluation return so far.
-        seconds_before: wall-clock of the run before this process took it up.
+
+    Raises:
+        MetricsError: if records of these evaluations are missing.
     """
 
     def __init__(
         self, run: RunDirectory, parts: EvaluationParts, num_evaluations: int = 0
     ) -> None:
-        """Opens the run.
-
-        Args:
-            run: the run's folder.
-            parts: from :func:`build_for_evaluation`.
-            num_evaluations: those that the restored checkpoint knows of; later records
-                are dropped. 0 for a new run.
-
-        Raises:
-            MetricsError: if records of these are missing.
-        """
         self.parts = parts
         self.num_evaluations = num_evaluations
-        self.best, self.seconds_before = -math.inf, 0.0
         check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]
-        if kept:
-            self.best = kept[-1].best_evaluation_return
-            self.seconds_before = kept[-1].seconds_elapsed
+        self.best = kept[-1].best_evaluation_return if kept else -math.inf
+        seconds_before = kept[-1].seconds_elapsed if kept else 0.0
+        self._started = time.perf_counter() - seconds_before
         self._checkpoints = Checkpoints(run.checkpoints)
         self._checkpoints.remove_unfinished()
         self._writer = MetricsWriter(run.path, num_evaluations - 1)
-        self._started = time.perf_counter()
 
     def __enter__(self) -> "GradientRun":
         """Returns the run itself."""
@@ -108,11 +102,8 @@ class GradientRun:
     ) -> EpisodeResults:
         """Runs ``evaluation.num_episodes`` episodes of θ; their seeds move on.
 
-        Args:
-            mean: θ, as the policy's ``"params"``.
-            statistics: through which it sees observations, if any.
-            target_return: asked for instead of the configuration's.
-            on_step: as of ``Rollout.run``.
+        It sees through ``statistics`` and is asked for ``target_return``, if given, and
+        for the configuration's own return otherwise.
         """
         config = self.parts.config
         if target_return is not None:
@@ -138,18 +129,13 @@ class GradientRun:
     ) -> GenerationRecord:
         """Writes an evaluation down, and keeps θ if it is the best so far.
 
-        Args:
-            result: from :meth:`evaluate`.
-            mean: θ.
-            statistics: through which it saw observations, if any.
-            total_env_steps: environment steps of training so far.
-            step: number of the best checkpoint, as :meth:`save`.
+        ``total_env_steps`` are those of training so far; ``step`` numbers the best
+        checkpoint as in :meth:`save`.
         """
-        returns = score(result.returns)
-        if returns > self.best:
+        if score(result.returns) > self.best:
+            self.best = score(result.returns)
             self._writer.check_place()
-            self.best = returns
-            self._checkpoints.save_best(step, self._state(mean, statistics, step, {}))
+            self._checkpoints.save_best(step, self._state(mean, statistics, step))
         record = evaluation_record(
             self.num_evaluations,
             total_env_steps,
@@ -171,69 +157,34 @@ class GradientRun:
     ) -> None:
         """Saves a checkpoint, after the records that belong to it.
 
-        Args:
-            mean: θ.
-            statistics: as in :meth:`record`.
-            step: of the training, larger than that of earlier checkpoints.
-            **more: what else a resume needs.
+        ``step`` is larger than that of earlier checkpoints, and ``more`` what else a
+        resume needs.
         """
         self._writer.check_place()
-        self._checkpoints.save(step, self._state(mean, statistics, step, more))
+        self._checkpoints.save(step, {**self._state(mean, statistics, step), **more})
 
     def seconds(self) -> float:
         """Returns the wall-clock since the run began, pauses left out."""
-        return self.seconds_before + time.perf_counter() - self._started
+        return time.perf_counter() - self._started
 
     def _state(
-        self,
-        mean: PyTree,
-        statistics: ObservationStatistics | None,
-        step: int,
-        more: dict[str, PyTree],
+        self, mean: PyTree, statistics: ObservationStatistics | None, step: int
     ) -> dict[str, PyTree]:
-        """Lays a checkpoint out."""
-        done = self.num_evaluations, self.best
-        return _checkpoint(mean, statistics, step, more, *done)
+        return checkpoint_state(mean, statistics, step, self.num_evaluations, self.best)
 
 
-def restore_latest(
-    run: RunDirectory,
+def checkpoint_state(
     mean: PyTree,
     statistics: ObservationStatistics | None,
-    **more: PyTree,
-) -> dict[str, PyTree] | None:
-    """Restores what :meth:`GradientRun.save` saved last; None if there is nothing.
-
-    Args:
-        run: the run's folder.
-        mean: θ, of whose structure, shapes and kinds of arrays the restored one is.
-        statistics: likewise.
-        **more: likewise, under the names they were saved with.
-
-    Raises:
-        CheckpointError: if no checkpoint can be read, or it does not fit.
-    """
-    checkpoints = Checkpoints(run.checkpoints)
-    if not checkpoints.steps():
-        return None
-    template = _checkpoint(mean, statistics, 0, more, 0, 0.0)
-    return checkpoints.restore("last", template).state
-
-
-def _checkpoint(
-    mean: PyTree,
-    statistics: ObservationStatistics | None,
-    step: int,
-    more: dict[str, PyTree],
-    num_evaluations: int,
-    best: float,
+    step: int = 0,
+    num_evaluations: int = 0,
+    best: float = 0.0,
 ) -> dict[str, PyTree]:
     """Lays θ out as a training state of OpenAI-ES does (``checkpoint.py``)."""
     state: dict[str, PyTree] = {
         "es": {"mean": mean, "generation": np.int32(step)},
         "num_evaluations": num_evaluations,
         "best_evaluation_return": best,
-        **more,
     }
     if statistics is not None:
         state["observation_statistics"] = statistics._asdict()

@@ -5,15 +5,11 @@ them. This file hands it our configuration and our transformer, and takes θ fro
 
 A training is a sequence of *stretches*. Each begins with a new episode, and with every
 random number seeded by the run's seed and the steps taken so far. So nothing but the
-networks, their optimizers and the replay buffer passes from one to the next, and a run
-that continues from what was saved between two makes the numbers of one never stopped.
+networks, their optimizers and the replay buffer passes from one to the next. These are
+saved as arrays: what SBX itself saves and loads are pickles, which may run any code.
 """
 
-import importlib.metadata
 import itertools
-import json
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,10 +23,10 @@ from sbx.td3.policies import TD3Policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
 
-from jax_es.config import ConfigError, check_types, require
+from jax_es.config import ConfigError
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
-from jax_es.runs.files import read_json
+from jax_es.runs.files import whole_file
 from jax_es.streams import stream
 from jax_es.training.build import (
     TrainConfig,
@@ -42,15 +38,10 @@ from jax_es.types import PyTree
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
-LIBRARIES = ("sbx-rl", "stable_baselines3")
-"""Packages that must be as they were for a saved training to be continued."""
-
-MODEL_FILE = "model.zip"
-"""What ``sbx.SAC.load`` and ``sbx.TD3.load`` read; we do not, since that unpickles."""
-NETWORKS_FILE = "networks.npz"
-REPLAY_FILE = "replay_buffer.npz"
-VERSIONS_FILE = "versions.json"
-
+_SHARED_SETTINGS = (
+    *("learning_rate", "batch_size", "learning_starts", "train_freq"),
+    *("gradient_steps", "gamma", "tau"),
+)
 _REPLAY_ARRAYS = (
     *("observations", "next_observations", "actions"),
     *("rewards", "dones", "timeouts"),
@@ -58,29 +49,29 @@ _REPLAY_ARRAYS = (
 
 
 class Teacher:
-    """A training by SBX, from its first environment step on."""
+    """A training by SBX, from its first environment step on.
+
+    Args:
+        settings: the method and its hyperparameters.
+        config: environment, actor (an ``mlp``, or of TD3 a ``decision-transformer``)
+            and seed.
+        num_steps: of the whole training; the buffer need not hold more.
+
+    Raises:
+        ConfigError: if critics or replay buffer do not fit into memory.
+    """
 
     def __init__(
         self, settings: TeacherSettings, config: TrainConfig, num_steps: int
     ) -> None:
-        """Builds the environment, the networks and the replay buffer.
-
-        Args:
-            settings: the method and its hyperparameters.
-            config: environment, actor (an ``mlp``, or of TD3 a
-                ``decision-transformer``) and seed.
-            num_steps: of the whole training; the buffer need not hold more.
-
-        Raises:
-            ConfigError: if critics or replay buffer do not fit into memory.
-        """
         self._config, self._env = config, make_learning_env(config)
         self._is_mlp = policy_kind(config.policy) == "mlp"
         # An update's last block of steps may go beyond the end.
-        self._capacity = min(settings.buffer_size, num_steps + settings.train_freq)
-        _check_fits(settings, self._capacity, self._env)
-        self._model = self._make_model(settings)
-        self._model.set_logger(_no_logger())
+        capacity = min(settings.buffer_size, num_steps + settings.train_freq)
+        _check_fits(settings, capacity, self._env)
+        self._model = self._make_model(settings, capacity)
+        # SBX's own logger makes a temporary folder for each stretch.
+        self._model.set_logger(Logger(None, []))
 
     @property
     def num_steps(self) -> int:
@@ -123,98 +114,89 @@ class Teacher:
         """
         return self._model.predict(observations, deterministic=True)[0]
 
-    def save(self, directory: Path) -> None:
-        """Saves all that :meth:`restore` needs, as ``directory/<steps so far>``.
+    def state(self) -> dict[str, PyTree]:
+        """Returns what the next stretch depends on, dictionaries of arrays."""
+        leaves, buffer = jax.tree.leaves(self._networks()), self._model.replay_buffer
+        return {
+            "networks": {str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)},
+            "replay": {k: getattr(buffer, k)[: buffer.size()] for k in _REPLAY_ARRAYS},
+            "counts": {
+                "steps": self._model.num_timesteps,
+                "updates": self._model._n_updates,
+                "position": buffer.pos,
+                "is_full": int(buffer.full),
+            },
+        }
+
+    def restore(self, state: dict[str, PyTree]) -> None:
+        """Continues from what :meth:`state` returned, under the same settings.
 
         Raises:
-            OSError: if it cannot be written; what was saved before is intact.
+            ConfigError: if it is of other networks.
         """
-        directory.mkdir(parents=True, exist_ok=True)
-        unfinished = directory / ".unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        self._model.save(unfinished / MODEL_FILE)
-        buffer = self._model.replay_buffer
-        filled = {k: getattr(buffer, k)[: buffer.size()] for k in _REPLAY_ARRAYS}
-        with (unfinished / REPLAY_FILE).open("wb") as file:
-            np.savez(file, pos=buffer.pos, full=buffer.full, **filled)
-        _save_networks(self._model, unfinished / NETWORKS_FILE)
-        (unfinished / VERSIONS_FILE).write_text(json.dumps(library_versions()))
-        for path in [*unfinished.iterdir(), unfinished]:
-            _sync(path)
-        # Renamed into place: what was saved is there whole or not at all.
-        saved = directory / str(self.num_steps)
-        shutil.rmtree(saved, ignore_errors=True)
-        unfinished.rename(saved)
-        _sync(directory)
-
-    def restore(self, saved: Path) -> None:
-        """Continues from a folder that :meth:`save` made with the same settings.
-
-        Raises:
-            ConfigError: if it is damaged, or other versions of :data:`LIBRARIES` wrote
-                it.
-        """
+        model, buffer = self._model, self._model.replay_buffer
+        leaves, structure = jax.tree.flatten(self._networks())
         try:
-            then = check_types(read_json(saved / VERSIONS_FILE))
-        except (ConfigError, TypeError) as error:
-            raise ConfigError(_damaged(saved, error)) from error
-        now = library_versions()
-        other = [name for name in now if now[name] != then.get(name)]
-        require(
-            not other,
-            f"{saved} was saved by {_listed(then, other)}, and here is "
-            f"{_listed(now, other)}: install what it was saved by to continue it, or "
-            "start a new run. evaluate and load_policy do not need SBX.",
-        )
-        try:
-            _load_networks(self._model, saved / NETWORKS_FILE)
-            _fill(self._model.replay_buffer, saved / REPLAY_FILE)
-        # NumPy documents no error types; whatever it raises, the folder is of no use.
-        except Exception as error:
-            raise ConfigError(_damaged(saved, error)) from error
+            arrays = [
+                jnp.asarray(state["networks"][str(i)]) for i in range(len(leaves))
+            ]
+            shapes = [[np.shape(leaf) for leaf in each] for each in (leaves, arrays)]
+            if shapes[0] != shapes[1]:
+                raise ValueError("the networks have other shapes")
+            for name, values in state["replay"].items():
+                getattr(buffer, name)[: len(values)] = values
+            counts = {name: int(value) for name, value in state["counts"].items()}
+            buffer.pos, buffer.full = counts["position"], bool(counts["is_full"])
+            model.num_timesteps, model._n_updates = counts["steps"], counts["updates"]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"what SBX had learned is not of this training ({error}): another "
+                "version of it was used; start a new run."
+            ) from error
+        for name, value in jax.tree.unflatten(structure, arrays).items():
+            setattr(model.policy if hasattr(model.policy, name) else model, name, value)
+
+    def export(self, file: Path) -> None:
+        """Writes what ``sbx.SAC.load`` and ``sbx.TD3.load`` read."""
+        with whole_file(file) as draft:
+            self._model.save(draft)
 
     def close(self) -> None:
         """Releases the environment."""
         self._env.close()
 
-    def _make_model(self, settings: TeacherSettings) -> Any:
+    def _make_model(self, settings: TeacherSettings, capacity: int) -> Any:
         policy: Any = self._config.policy
-        critic = list(settings.critic_hidden_sizes)
+        network: dict[str, Any] = {"net_arch": {"qf": [*settings.critic_hidden_sizes]}}
         if self._is_mlp:
-            kind, network = (
-                "MlpPolicy",
-                {
-                    "net_arch": {"pi": list(policy.hidden_sizes), "qf": critic},
-                    "activation_fn": ACTIVATIONS[policy.activation],
-                },
-            )
+            kind = "MlpPolicy"
+            network["net_arch"]["pi"] = list(policy.hidden_sizes)
+            network["activation_fn"] = ACTIVATIONS[policy.activation]
         else:
-            kind, network = (
-                HistoryTD3Policy,
-                {
-                    "net_arch": {"pi": [], "qf": critic},
-                    "history_actor": make_history_actor(self._config, self._env),
-                },
-            )
-        arguments: dict[str, Any] = {
+            kind = HistoryTD3Policy
+            network["net_arch"]["pi"] = []
+            network["history_actor"] = make_history_actor(self._config, self._env)
+        shared: dict[str, Any] = {
             "policy": kind,
             "env": self._env,
             "policy_kwargs": network,
             "seed": self._config.seed,
-            "buffer_size": self._capacity,
+            "buffer_size": capacity,
+            **{name: getattr(settings, name) for name in _SHARED_SETTINGS},
         }
-        for name in (
-            *("learning_rate", "batch_size", "learning_starts", "train_freq"),
-            *("gradient_steps", "gamma", "tau"),
-        ):
-            arguments[name] = getattr(settings, name)
         if settings.algo == "sac":
-            return sbx.SAC(**arguments)
+            return sbx.SAC(**shared)
         zeros = np.zeros(self._env.action_space.shape or ())
         noise = NormalActionNoise(zeros, zeros + settings.action_noise)
-        delay = settings.policy_delay
-        return sbx.TD3(**arguments, action_noise=noise, policy_delay=delay)
+        return sbx.TD3(**shared, action_noise=noise, policy_delay=settings.policy_delay)
+
+    def _networks(self) -> dict[str, PyTree]:
+        """Returns what SBX learns and draws by, by the names of its attributes."""
+        names = "actor_state", "qf_state", "key", "noise_key"
+        networks = {name: getattr(self._model.policy, name) for name in names}
+        if hasattr(self._model, "ent_coef_state"):  # SAC's temperature
+            networks["ent_coef_state"] = self._model.ent_coef_state
+        return networks
 
 
 class HistoryTD3Policy(TD3Policy):
@@ -240,13 +222,8 @@ class HistoryTD3Policy(TD3Policy):
         return key
 
 
-def _no_logger() -> Logger:
-    # SBX's own makes a temporary folder for each stretch.
-    return Logger(None, [])
-
-
 def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
-    """Refuses what would fill up memory, the replay buffer in a few hours' time."""
+    """Rejects what would fill up memory, the replay buffer in a few hours' time."""
     (observation_size,), (action_size,) = (
         env.observation_space.shape,
         env.action_space.shape,
@@ -262,87 +239,3 @@ def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
             f"--buffer-size {settings.buffer_size}": transition * capacity,
         }
     )
-
-
-def _networks(model: Any) -> dict[str, PyTree]:
-    """Returns what SBX learns and draws by; with the replay buffer all that it keeps.
-
-    By the names of its attributes: the policy's, and SAC's temperature.
-    """
-    names = "actor_state", "qf_state", "key", "noise_key"
-    state = {name: getattr(model.policy, name) for name in names}
-    if hasattr(model, "ent_coef_state"):
-        state["ent_coef_state"] = model.ent_coef_state
-    return state
-
-
-def _save_networks(model: Any, file: Path) -> None:
-    leaves = jax.tree.leaves(_networks(model))
-    counts = {"steps": model.num_timesteps, "updates": model._n_updates}
-    np.savez(file, **counts, **{str(i): leaf for i, leaf in enumerate(leaves)})
-
-
-def _load_networks(model: Any, file: Path) -> None:
-    """Puts what :func:`_save_networks` saved into a new model of the same settings."""
-    leaves, structure = jax.tree.flatten(_networks(model))
-    with np.load(file, allow_pickle=False) as stored:
-        arrays = [jnp.asarray(stored[str(i)]) for i in range(len(leaves))]
-        model.num_timesteps = int(stored["steps"])
-        model._n_updates = int(stored["updates"])
-    for array, leaf in zip(arrays, leaves, strict=True):
-        if array.shape != np.shape(leaf):
-            raise ValueError(f"an array has shape {array.shape}, not {np.shape(leaf)}")
-    for name, value in jax.tree.unflatten(structure, arrays).items():
-        setattr(model.policy if hasattr(model.policy, name) else model, name, value)
-
-
-def _fill(buffer: Any, file: Path) -> None:
-    """Fills a new replay buffer, of the same capacity or larger."""
-    with np.load(file, allow_pickle=False) as stored:
-        for name in _REPLAY_ARRAYS:
-            values = stored[name]
-            getattr(buffer, name)[: len(values)] = values
-        buffer.pos, buffer.full = int(stored["pos"]), bool(stored["full"])
-
-
-def library_versions() -> dict[str, str]:
-    """Returns the versions that a saved training depends on."""
-    return {name: importlib.metadata.version(name) for name in LIBRARIES}
-
-
-def _listed(versions: dict[str, str], names: list[str]) -> str:
-    return ", ".join(f"{name} {versions.get(name)}" for name in names)
-
-
-def _damaged(saved: Path, error: Exception) -> str:
-    reason = str(error).partition("\n")[0]
-    return (
-        f"{saved} cannot be read ({type(error).__name__}: {reason}); restore it from a "
-        "copy, or start a new run with another --name."
-    )
-
-
-def saved_steps(directory: Path) -> list[int]:
-    """Returns the steps at which a training was saved, oldest first."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
-
-
-def prune(directory: Path, kept: int) -> None:
-    """Deletes what was saved at other steps than ``kept``."""
-    for step in saved_steps(directory):
-        if step != kept:
-            # Deleting takes several calls; a half-deleted folder has a hidden name.
-            trash = directory / ".deleted"
-            shutil.rmtree(trash, ignore_errors=True)
-            (directory / str(step)).rename(trash)
-            shutil.rmtree(trash)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,7 @@
 """Settings of the trainings by gradients that SBX does; knows nothing of SBX."""
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 from jax_es.config import ConfigError, from_json, require
@@ -46,50 +47,46 @@ class TeacherSettings:
 
     def __post_init__(self) -> None:
         """Checks every field."""
-        require(
-            self.algo in ("sac", "td3"), f"--algo must be sac or td3, got {self.algo}."
-        )
+        inf = math.inf
+        rules = {
+            "algo": (self.algo in ("sac", "td3"), "sac or td3"),
+            "learning_starts": (
+                0 <= self.learning_starts < max(self.steps, 1),
+                f"at least 0 and below --steps {self.steps}, or nothing is learned",
+            ),
+            "gradient_steps": (
+                self.gradient_steps >= 1 or self.gradient_steps == -1,
+                "at least 1, or -1 for as many as environment steps",
+            ),
+            "learning_rate": (
+                0 < self.learning_rate < inf,
+                "positive and finite, 0.0003 for instance",
+            ),
+            "gamma": (0 <= self.gamma <= 1, "in [0, 1]"),
+            "tau": (0 < self.tau <= 1, "in (0, 1]"),
+            "critic_hidden_sizes": (
+                all(size >= 1 for size in self.critic_hidden_sizes),
+                "at least 1 each, 256 256 for instance",
+            ),
+            "action_noise": (
+                0 <= self.action_noise < inf,
+                "at least 0 and finite, 0.1 for instance",
+            ),
+        }
         for name in (
             *("steps", "evaluate_every", "batch_size", "buffer_size"),
             *("train_freq", "policy_delay"),
         ):
-            value = getattr(self, name)
-            require(value >= 1, f"{_option(name)} must be at least 1, got {value}.")
-        require(
-            0 <= self.learning_starts < self.steps,
-            f"--learning-starts must be at least 0 and below --steps {self.steps}, or "
-            f"nothing is learned, got {self.learning_starts}.",
-        )
-        require(
-            self.gradient_steps >= 1 or self.gradient_steps == -1,
-            "--gradient-steps must be at least 1, or -1 for as many as environment "
-            f"steps, got {self.gradient_steps}.",
-        )
-        require(
-            0 < self.learning_rate < float("inf"),
-            "--learning-rate must be positive and finite, got "
-            f"{self.learning_rate}; 0.0003 is usual.",
-        )
-        require(0 <= self.gamma <= 1, f"--gamma must be in [0, 1], got {self.gamma}.")
-        require(0 < self.tau <= 1, f"--tau must be in (0, 1], got {self.tau}.")
-        require(
-            all(size >= 1 for size in self.critic_hidden_sizes),
-            "--critic-hidden-sizes must be at least 1 each, got "
-            f"{self.critic_hidden_sizes}; 256 256 is usual.",
-        )
-        require(
-            0 <= self.action_noise < float("inf"),
-            "--action-noise must be at least 0 and finite, got "
-            f"{self.action_noise}; 0.1 is usual.",
-        )
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            rules = {name: (getattr(self, name) >= 1, "at least 1"), **rules}
+        for name, (holds, rule) in rules.items():
+            option, value = f"--{name.replace('_', '-')}", getattr(self, name)
+            require(holds, f"{option} must be {rule}, got {value}.")
+        for name in TD3_ONLY:
+            option, value = f"--{name.replace('_', '-')}", getattr(self, name)
             require(
-                self.algo == "td3"
-                or field.name not in TD3_ONLY
-                or value == field.default,
-                f"{_option(field.name)} {value} has no meaning with --algo "
-                f"{self.algo}; leave it out, or choose --algo td3.",
+                self.algo == "td3" or value == getattr(TeacherSettings, name),
+                f"{option} {value} has no meaning with --algo {self.algo}; leave it "
+                "out, or choose --algo td3.",
             )
 
     def method(self) -> Method:
@@ -114,7 +111,3 @@ def settings_of(method: Method) -> TeacherSettings:
             f"--resume: the run was begun by another version of jax-es ({error}); "
             "start a new run with another --name."
         ) from error
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

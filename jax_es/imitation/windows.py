@@ -23,26 +23,22 @@ from jax_es.streams import stream
 STEPS_AT_ONCE = 4096
 """Observations that are turned into float64 at once: images would fill the memory."""
 
+PADDING_START = -1
+"""Where a window begins that is all padding, and only fills up a batch."""
 
-NOWHERE = -1
-"""Where a window begins that holds no step, and only fills up a batch."""
 
-
-class Recording(NamedTuple):
-    """Episodes, and what follows from them for each of their ``S`` steps.
-
-    Attributes:
-        episodes: as they were recorded.
-        returns_to_go: ``[S]`` float32, undiscounted sum of the rewards from this step
-            to the end of the episode, in the environment's unit.
-        timesteps: ``[S]`` int32, the step's index in its episode.
-        last: ``[S]`` int64, where the last step of the step's episode is.
-    """
+class Steps(NamedTuple):
+    """Episodes, and what follows from them for each of their ``S`` steps."""
 
     episodes: Episodes
+    """As they were recorded."""
     returns_to_go: np.ndarray
+    """``[S]`` float32, undiscounted sum of the rewards from this step to the end of the
+    episode, in the environment's unit."""
     timesteps: np.ndarray
+    """``[S]`` int32, the step's index in its episode."""
     last: np.ndarray
+    """``[S]`` int64, where the last step of the step's episode is."""
 
     @property
     def num_steps(self) -> int:
@@ -51,24 +47,21 @@ class Recording(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Windows ``[…, T]`` of steps, in the environment's units.
-
-    Attributes:
-        returns_to_go: ``[…, T]`` float32.
-        observations: ``[…, T, O]``, as the environment gave them.
-        actions: ``[…, T, A]``, or ``[…, T]`` integers.
-        timesteps: ``[…, T]`` int32.
-        is_real: ``[…, T]`` bool, whether it is a step and not padding.
-    """
+    """Windows ``[…, T]`` of steps, in the environment's units."""
 
     returns_to_go: Any
+    """``[…, T]`` float32."""
     observations: Any
+    """``[…, T, O]``, as the environment gave them."""
     actions: Any
+    """``[…, T, A]``, or ``[…, T]`` integers."""
     timesteps: Any
+    """``[…, T]`` int32."""
     is_real: Any
+    """``[…, T]`` bool, whether it is a step and not padding."""
 
 
-def recording(episodes: Episodes) -> Recording:
+def steps_of(episodes: Episodes) -> Steps:
     """Works out returns-to-go and timesteps of episodes."""
     ends = np.cumsum(episodes.lengths)
     last = np.repeat(ends - 1, episodes.lengths)
@@ -76,7 +69,7 @@ def recording(episodes: Episodes) -> Recording:
     # Sums over all episodes, of which an episode's are differences: in float64, where
     # millions of steps leave more digits than a float32 has.
     paid = np.cumsum(episodes.rewards, dtype=np.float64)
-    return Recording(
+    return Steps(
         episodes,
         (paid[last] - paid + episodes.rewards).astype(np.float32),
         (np.arange(len(last)) - first).astype(np.int32),
@@ -84,13 +77,11 @@ def recording(episodes: Episodes) -> Recording:
     )
 
 
-def hold_out(
-    recording: Recording, fraction: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def hold_out(steps: Steps, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Chooses whole episodes that are not learnt from.
 
     Args:
-        recording: of E episodes.
+        steps: of E episodes.
         fraction: share of them to hold out; unless it is 0 at least one episode is,
             but never all.
         seed: decides which.
@@ -98,7 +89,7 @@ def hold_out(
     Returns:
         The steps to learn from and those held out, in order.
     """
-    lengths = recording.episodes.lengths
+    lengths = steps.episodes.lengths
     count = max(1, round(fraction * len(lengths))) if fraction else 0
     count = min(count, len(lengths) - 1)
     is_held_out = np.zeros(len(lengths), bool)
@@ -108,41 +99,37 @@ def hold_out(
     return np.flatnonzero(~by_step), np.flatnonzero(by_step)
 
 
-def windows_at(recording: Recording, starts: np.ndarray, length: int) -> Windows:
-    """Cuts windows out of a recording.
+def windows_at(steps: Steps, starts: np.ndarray, length: int) -> Windows:
+    """Cuts windows ``[…, T]`` out of episodes.
 
     Args:
-        recording: the episodes.
-        starts: ``[…]`` steps at which windows begin; :data:`NOWHERE` for one that is
-            all padding.
+        steps: of the episodes.
+        starts: ``[…]`` steps at which windows begin; :data:`PADDING_START` for one that
+            is all padding.
         length: T.
-
-    Returns:
-        Windows ``[…, T]``.
     """
-    steps = starts[..., None] + np.arange(length)
-    last = recording.last[starts][..., None]
-    is_real = (steps <= last) & (starts[..., None] != NOWHERE)
-    steps = np.where(is_real, steps, last)
-    episodes = recording.episodes
+    wanted = starts[..., None] + np.arange(length)
+    last = steps.last[starts][..., None]
+    is_real = (wanted <= last) & (starts[..., None] != PADDING_START)
+    at = np.where(is_real, wanted, last)
     return Windows(
-        recording.returns_to_go[steps],
-        episodes.observations[steps],
-        episodes.actions[steps],
-        recording.timesteps[steps],
+        steps.returns_to_go[at],
+        steps.episodes.observations[at],
+        steps.episodes.actions[at],
+        steps.timesteps[at],
         is_real,
     )
 
 
-def covering(recording: Recording, steps: np.ndarray, length: int) -> np.ndarray:
-    """Returns where windows begin that hold each of the steps exactly once.
+def covering(steps: Steps, chosen: np.ndarray, length: int) -> np.ndarray:
+    """Returns where windows of ``length`` begin that hold each step exactly once.
 
     Args:
-        recording: the episodes.
-        steps: of whole episodes.
+        steps: of the episodes.
+        chosen: steps of whole episodes.
         length: T.
     """
-    return steps[recording.timesteps[steps] % length == 0]
+    return chosen[steps.timesteps[chosen] % length == 0]
 
 
 def random_starts(

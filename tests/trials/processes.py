@@ -109,8 +109,8 @@ class Processes:
                 "jax_es.training.loop",
             ),
             *(
-                "jax_es.imitation.pretraining",
-                "jax_es.imitation.collecting",
+                "jax_es.imitation.clone_run",
+                "jax_es.imitation.demonstrations",
                 "minari",
                 "h5py",
                 "mujoco",

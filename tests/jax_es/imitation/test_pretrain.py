@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+import shutil
 import signal
-import warnings
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -12,12 +13,14 @@ import pytest
 
 import jax_es
 from jax_es import pretrain
+from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped
 from jax_es.config import EvaluationConfig
-from jax_es.imitation import pretraining
+from jax_es.imitation import clone_run
+from jax_es.imitation.clone_run import CloneRun, pretrain_run
 from jax_es.imitation.cloning import CloningConfig
 from jax_es.imitation.datasets import read_episodes
-from jax_es.imitation.epochs import CLONING_FILE, EpochRecord, read_epochs
+from jax_es.imitation.epoch_records import CLONING_FILE, read_epochs
 from jax_es.presets import for_cloning, preset
 from jax_es.rollout.observation_statistics import mean_and_std
 from jax_es.runs.checkpoint import Checkpoints
@@ -28,8 +31,7 @@ from jax_es.runs.metrics import read_metrics
 from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training.generation import initial_state
 from jax_es.training.load_policy import load_mean
-
-minari = pytest.importorskip("minari")
+from jax_es.training.parts import build
 
 DATASET = "pendulum/balanced-v0"
 CLONING = CloningConfig(
@@ -52,37 +54,18 @@ TINY = [*MLP, "--dataset", DATASET, *SIZES]
 
 def balance(observation):
     """A linear controller that keeps the pole up."""
-    return np.clip(observation @ [1.0, 12.0, 1.5, 3.0], -3.0, 3.0)[None]
+    action = np.clip(observation @ [1.0, 12.0, 1.5, 3.0], -3.0, 3.0)
+    return action[None].astype(np.float32)
 
 
 @pytest.fixture(scope="session")
-def datasets(tmp_path_factory):
-    """Six episodes of 40 steps of a balanced pole, in Minari's own words."""
+def datasets(tmp_path_factory, record):
+    """Six episodes of 40 steps of a balanced pole."""
     root = tmp_path_factory.mktemp("datasets")
-    buffers = []
     env = gymnasium.make("InvertedPendulum-v5", max_episode_steps=40)
-    for seed in range(6):
-        observation, _ = env.reset(seed=seed)
-        episode = {"observations": [observation], "actions": [], "rewards": []}
-        for _ in range(40):
-            action = balance(observation).astype(np.float32)
-            observation, reward, *_ = env.step(action)
-            episode["observations"].append(observation)
-            episode["actions"].append(action)
-            episode["rewards"].append(reward)
-        buffers.append(
-            minari.data_collector.EpisodeBuffer(
-                **{name: np.array(part) for name, part in episode.items()},
-                terminations=np.zeros(40, bool),
-                truncations=np.arange(40) == 39,
-                infos={},
-            )
-        )
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it wants authors and the like
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(root))
-        minari.create_dataset_from_buffers(DATASET, buffers, env=env)
-    env.close()
+        record(DATASET, env, balance, 6)
     return root
 
 
@@ -142,23 +125,10 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
     assert evaluate.endswith("jax_es.evaluate runs/clone")
 
     run = find_run("runs/clone")
-    method = run.method()
-    assert method == Method(
-        "cloning",
-        {
-            "dataset": DATASET,
-            "steps_per_epoch": 11,
-            "epochs": 2,
-            "batch_size": 16,
-            "learning_rate": 0.001,
-            "warmup_steps": 10,
-            "weight_decay": 1e-4,
-            "gradient_clip": 0.25,
-            "dropout": 0.1,
-            "holdout": 0.05,
-            "target_returns": [20.0, 40.0],
-        },
-    )
+    given = CloningConfig(11, 2, batch_size=16, learning_rate=1e-3, warmup_steps=10)
+    settings = {"dataset": DATASET, **dataclasses.asdict(given)}
+    settings["target_returns"] = [20.0, 40.0]
+    assert run.method() == Method("cloning", settings)
     records = read_epochs(run.path)
     assert [(r.epoch, r.step) for r in records] == [(0, 11), (1, 22)]
     # The own target is asked for once, and first.
@@ -183,18 +153,18 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
 
 def test_a_resumed_run_has_an_uninterrupted_runs_numbers(folder, monkeypatch):
     """Stopped in the first epoch, killed between a record and its checkpoint."""
-    uninterrupted = pretraining.pretrain_run(config(), CLONING, DATASET, "runs/whole")
+    uninterrupted = pretrain_run(config(), CLONING, DATASET, "runs/whole")
 
     def stop(*_, **__):
         raise Stopped(signal.SIGKILL)
 
     run = folder / "runs" / "torn"
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining.GradientRun, "evaluate", stop)
+        patch.setattr(clone_run.GradientRun, "evaluate", stop)
         with pytest.raises(Stopped):
-            pretraining.pretrain_run(config(), CLONING, DATASET, run)
+            pretrain_run(config(), CLONING, DATASET, run)
     assert read_epochs(run) == []
-    save = pretraining.GradientRun.save
+    save = clone_run.GradientRun.save
 
     def die_in_the_second(self, *args, **more):
         if self.num_evaluations == 2:
@@ -202,12 +172,12 @@ def test_a_resumed_run_has_an_uninterrupted_runs_numbers(folder, monkeypatch):
         save(self, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining.GradientRun, "save", die_in_the_second)
+        patch.setattr(clone_run.GradientRun, "save", die_in_the_second)
         with pytest.raises(Stopped):
-            pretraining.pretrain_run(config(), CLONING, DATASET, run, resume=True)
+            pretrain_run(config(), CLONING, DATASET, run, resume=True)
     assert len(read_epochs(run)) == len(read_metrics(run)) == 2
     assert Checkpoints(run / "checkpoints").steps() == [11]
-    resumed = pretraining.pretrain_run(config(), CLONING, DATASET, run, resume=True)
+    resumed = pretrain_run(config(), CLONING, DATASET, run, resume=True)
     assert timeless(resumed.records) == timeless(uninterrupted.records)
     jax.tree.map(np.testing.assert_array_equal, resumed.mean, uninterrupted.mean)
     assert resumed.best_evaluation == uninterrupted.best_evaluation
@@ -236,9 +206,11 @@ def test_more_epochs_continue_a_finished_run(folder, capsys):
 
 
 def test_observation_statistics_are_the_datasets(folder):
+    """And nothing held out is no loss."""
     ready = config("mlp", observation_statistics=True)
-    one = dataclasses.replace(CLONING, epochs=1)
-    pretraining.pretrain_run(ready, one, DATASET, "runs/seen")
+    one = dataclasses.replace(CLONING, epochs=1, holdout=0.0)
+    result = pretrain_run(ready, one, DATASET, "runs/seen")
+    assert np.isnan(result.records[0].holdout_loss)
     statistics = load_mean("runs/seen").statistics
     observations = read_episodes(DATASET, ready).observations
     assert statistics.count == 240
@@ -253,17 +225,9 @@ def test_a_balanced_pole_is_cloned(folder):
     settings = dataclasses.replace(
         CLONING, steps_per_epoch=600, epochs=1, learning_rate=0.03, batch_size=64
     )
-    result = pretraining.pretrain_run(config("mlp"), settings, DATASET, "runs/linear")
+    result = pretrain_run(config("mlp"), settings, DATASET, "runs/linear")
     assert result.records[0].holdout_loss < 1e-3
     assert result.best_evaluation == 1000.0
-
-
-def test_nothing_held_out_is_no_loss(folder):
-    settings = dataclasses.replace(CLONING, epochs=1, holdout=0.0)
-    result = pretraining.pretrain_run(config("mlp"), settings, DATASET, "runs/all")
-    assert np.isnan(result.records[0].holdout_loss)
-    line = (folder / "runs" / "all" / CLONING_FILE).read_text()
-    assert json.loads(line)["holdout_loss"] is None
 
 
 def test_settings_that_ask_for_the_impossible_are_said():
@@ -274,20 +238,19 @@ def test_settings_that_ask_for_the_impossible_are_said():
         pytest.warns(UserWarning, match=r"61 is far above .* best return is 40\.0"),
         pytest.warns(UserWarning, match="warmup_steps 33 outlast the run's 33 steps"),
     ):
-        ready = pretraining.prepare(
-            dataclasses.replace(far, policy=policy), settings, DATASET
-        )
+        ready = CloneRun(dataclasses.replace(far, policy=policy), settings, DATASET)
     ready.parts.close()
     assert ready.target_returns == (61.0, 40.0)
 
 
 def test_cloning_begins_with_an_evolutions_weights(folder):
     """Both draw the same initial weights from the same seed; and 40 is asked once."""
-    ready = pretraining.prepare(config(), CLONING, DATASET)
-    evolved = initial_state(ready.parts).es.mean
-    jax.tree.map(np.testing.assert_array_equal, ready.initial.mean, evolved)
-    ready.parts.close()
-    assert ready.target_returns == (40.0,)
+    clone, evolution = CloneRun(config(), CLONING, DATASET), build(config())
+    evolved = initial_state(evolution).es.mean
+    jax.tree.map(np.testing.assert_array_equal, clone.initial.mean, evolved)
+    assert clone.target_returns == (40.0,)
+    clone.parts.close()
+    evolution.close()
 
 
 def refused(arguments, capsys):
@@ -316,11 +279,7 @@ def refused(arguments, capsys):
             ["policy lstm cannot be cloned", "--policy mlp"],
         ),
         (["hoper"], ["preset 'hoper'", "did you mean hopper"]),
-        ([*TINY, "--steps-per-epoch", "0"], ["steps_per_epoch", "got 0"]),
-        ([*TINY, "--epochs", "0"], ["epochs must be at least 1, got 0"]),
-        ([*TINY, "--batch-size", "0"], ["batch_size must be at least 1, got 0"]),
         ([*TINY, "--dropout", "1"], ["dropout must be in [0, 1), got 1.0"]),
-        ([*TINY, "--holdout", "-0.5"], ["holdout must be in [0, 1), got -0.5"]),
         ([*TINY, "--target-returns", "1"], ["policy mlp has no target return"]),
         (
             ["inverted-pendulum", "--dataset", DATASET, "--target-returns", "nan"],
@@ -358,16 +317,14 @@ def test_what_a_resumed_run_may_not_change(capsys, folder, datasets):
     assert "it was mlp, now lstm" in line
 
 
-def test_other_data_under_the_same_name(capsys, folder, monkeypatch):
+def test_other_data_under_the_same_name(capsys, folder, datasets, monkeypatch):
+    shutil.copytree(datasets, "datasets")
+    monkeypatch.delenv("MINARI_DATASETS_PATH")
     assert pretrain.main([*TINY, "--name", "a"]) == 0
+    metadata = Path("datasets") / DATASET / "data" / "metadata.json"
+    fewer = {"total_episodes": 5, "total_steps": 200}
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), **fewer}))
     capsys.readouterr()
-
-    def shorter(dataset, config):
-        episodes = read_episodes(dataset, config)
-        parts = (part[:200] for part in episodes[:3])
-        return type(episodes)(*parts, episodes.lengths[:5])
-
-    monkeypatch.setattr(pretraining, "read_episodes", shorter)
     line = refused(["--resume", "--name", "a"], capsys)
     assert "it had 240 steps, now 200" in line
 
@@ -382,31 +339,22 @@ def test_a_run_of_another_method_is_not_continued(capsys, folder):
 
 def test_a_loss_that_diverges_ends_in_one_line(capsys, folder):
     arguments = [*TINY, "--name", "a", "--learning-rate", "1e38", "--warmup-steps", "0"]
-    line = refused_with_progress(arguments, capsys)
+    assert pretrain.main(arguments) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ")
     assert "no longer finite in epoch 1" in line
     assert "--learning-rate" in line
 
 
-def refused_with_progress(arguments, capsys):
-    """Like :func:`refused`, after work has begun."""
-    assert pretrain.main(arguments) == 2
-    (line,) = (
-        line
-        for line in capsys.readouterr().err.splitlines()
-        if line.startswith("error: ")
-    )
-    return line
-
-
 def test_a_stop_signal_leaves_a_resumable_run(capsys, folder, monkeypatch):
-    write = pretraining.write_epoch
+    done = Progress.generation_done
 
-    def write_and_stop(run, record: EpochRecord):
-        write(run, record)
+    def done_and_stop(progress, record):
+        done(progress, record)
         signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "write_epoch", write_and_stop)
+        patch.setattr(Progress, "generation_done", done_and_stop)
         assert pretrain.main([*TINY, "--name", "a"]) == 128 + signal.SIGTERM
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == (

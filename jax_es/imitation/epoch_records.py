@@ -22,48 +22,38 @@ CLONING_FILE = "cloning.jsonl"
 
 
 class TargetEvaluation(NamedTuple):
-    """Episodes of θ under one target return.
-
-    Attributes:
-        target_return: what was asked for; None of a policy that is not asked.
-        return_mean: over the episodes whose return is finite, as are the next three.
-        return_std: standard deviation.
-        return_min: the lowest.
-        return_max: the highest.
-        length_mean: mean length in environment steps.
-    """
+    """Episodes of θ under one target return."""
 
     target_return: float | None
+    """What was asked for; None of a policy that is not asked."""
     return_mean: float
+    """Over the episodes whose return is finite, as are the next three."""
     return_std: float
     return_min: float
     return_max: float
     length_mean: float
+    """In environment steps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What happened in one epoch.
-
-    Attributes:
-        epoch: its index, from 0.
-        step: steps of gradient descent since the run began.
-        training_loss: mean over the epoch's batches, dropout included.
-        holdout_loss: of the epoch's last θ on episodes that it never learns from,
-            without dropout; NaN if none are held out.
-        evaluations: of the epoch's last θ, under the configuration's own target return
-            first.
-        steps_per_second: steps of gradient descent, evaluation left out.
-        seconds_elapsed: since the run began.
-    """
+    """What happened in one epoch."""
 
     epoch: int
+    """Its index, from 0."""
     step: int
+    """Steps of gradient descent since the run began."""
     training_loss: float
+    """Mean over the epoch's batches, dropout included."""
     holdout_loss: float
+    """Of the epoch's last θ on episodes that it never learns from, without dropout; NaN
+    if none are held out."""
     evaluations: tuple[TargetEvaluation, ...]
+    """Of the epoch's last θ, under the configuration's own target return first."""
     steps_per_second: float
+    """Steps of gradient descent, evaluation left out."""
     seconds_elapsed: float
+    """Since the run began."""
 
     @property
     def generation(self) -> int:
@@ -82,7 +72,10 @@ def target_evaluation(
 
 def write_epoch(run: Path, record: EpochRecord) -> None:
     """Appends a record to the run's file, in place of any of this epoch or later."""
-    _write(run, [r for r in read_epochs(run) if r.epoch < record.epoch] + [record])
+    records = [r for r in read_epochs(run) if r.epoch < record.epoch] + [record]
+    # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
+    with whole_file(run / CLONING_FILE) as draft:
+        draft.write_text("".join(_to_json(each) + "\n" for each in records))
 
 
 def read_epochs(run: Path) -> list[EpochRecord]:
@@ -102,39 +95,28 @@ def read_epochs(run: Path) -> list[EpochRecord]:
         ) from error
 
 
-def _write(run: Path, records: list[EpochRecord]) -> None:
-    # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
-    lines = "".join(_to_json(record) + "\n" for record in records)
-    with whole_file(run / CLONING_FILE) as draft:
-        draft.write_text(lines)
-
-
 def _to_json(record: EpochRecord) -> str:
-    values = dataclasses.asdict(record)
-    values["evaluations"] = [
-        _finite_or_null(each._asdict()) for each in record.evaluations
-    ]
-    return json.dumps(_finite_or_null(values), allow_nan=False)
+    def finite(values: dict) -> dict:
+        return {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in values.items()
+        }
 
-
-def _finite_or_null(values: dict) -> dict:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
+    evaluations = [finite(each._asdict()) for each in record.evaluations]
+    values = {**dataclasses.asdict(record), "evaluations": evaluations}
+    return json.dumps(finite(values), allow_nan=False)
 
 
 def _from_json(line: str) -> EpochRecord:
+    def numbers(values: dict) -> dict:
+        return {k: math.nan if v is None else v for k, v in values.items()}
+
     values = json.loads(line)
     evaluations = tuple(
-        TargetEvaluation(each.pop("target_return"), **_null_as_nan(each))
+        TargetEvaluation(each.pop("target_return"), **numbers(each))
         for each in values.pop("evaluations")
     )
-    return EpochRecord(**_null_as_nan(values), evaluations=evaluations)
-
-
-def _null_as_nan(values: dict) -> dict:
-    return {k: math.nan if value is None else value for k, value in values.items()}
+    return EpochRecord(**numbers(values), evaluations=evaluations)
 
 
 def _fields(record: EpochRecord) -> list[str]:

@@ -1,0 +1,390 @@
+"""Collected datasets: true to the environment, continued, never half written."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jax_es.training.parts
+from jax_es.collect import main
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.imitation.dataset_writer import DatasetWriter, lock
+from jax_es.imitation.datasets import read_episodes, read_metadata
+from jax_es.imitation.demonstrations import collect, digest
+from jax_es.imitation.recording_env import RecordedEpisode
+from jax_es.training.build import TrainConfig, with_target_return
+from jax_es.training.load_policy import LoadedPolicy, load_mean, load_policy
+from jax_es.training.loop import train_run
+from models import DecisionTransformerConfig, MLPConfig
+from tests.probe_envs import TargetEnv
+
+minari = pytest.importorskip("minari")
+h5py = pytest.importorskip("h5py")
+
+LIMIT = 30
+"""Some Hoppers have fallen by then, others have not."""
+
+SLOTS = 2
+
+
+def tiny(policy, env=None):
+    return TrainConfig(
+        env=env or EnvConfig("Hopper-v5", LIMIT),
+        policy=policy,
+        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
+        rollout=RolloutConfig(num_slots=SLOTS, num_threads=1, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=2),
+        num_generations=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A feed-forward network, a transformer, and one with discrete actions."""
+    folder = tmp_path_factory.mktemp("runs")
+    train_run(tiny(MLPConfig(hidden_sizes=(8,))), folder / "mlp")
+    transformer = DecisionTransformerConfig(
+        context_length=3, width=8, num_layers=1, attention="cache"
+    )
+    train_run(tiny(transformer), folder / "transformer")
+    cart_pole = EnvConfig("CartPole-v1", 12)
+    train_run(tiny(MLPConfig(hidden_sizes=(4,)), cart_pole), folder / "cart")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """An empty working directory; the process's JAX stays as the tests configure it."""
+    jax.devices()
+    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "datasets"
+
+
+def collected(run, *options, dataset="a-v0", episodes=5):
+    arguments = [str(run), "--dataset", dataset, "--episodes", str(episodes), *options]
+    assert main(arguments) == 0
+    return Path("datasets") / dataset
+
+
+def opened(path):
+    return minari.MinariDataset(path / "data")
+
+
+def seeds(path):
+    storage = opened(path).storage
+    episodes = storage.get_episode_metadata(range(storage.total_episodes))
+    return [each["seed"] for each in episodes]
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "limit", "noise"),
+    [
+        ("mlp", "Hopper-v5", LIMIT, "0.6"),
+        ("transformer", "Hopper-v5", LIMIT, "0.6"),
+        ("cart", "CartPole-v1", 12, "0"),
+    ],
+)
+def test_gymnasium_repeats_every_episode_to_the_bit(
+    runs, monkeypatch, name, env_id, limit, noise
+):
+    path = collected(runs / name, "--action-noise", noise, episodes=12)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", "datasets")
+    dataset = minari.load_dataset("a-v0")
+    env = dataset.recover_environment()
+    assert (env.spec.id, env.spec.max_episode_steps) == (env_id, limit)
+    first_seed = read_metadata(path)["jax_es"]["first_seed"]
+    assert seeds(path) == [first_seed + i for i in range(12)]
+    endings = set()
+    for episode, seed in zip(dataset, seeds(path), strict=True):
+        observation, _ = env.reset(seed=seed)
+        np.testing.assert_array_equal(episode.observations[0], observation.astype("f4"))
+        assert len(episode.observations) == len(episode.actions) + 1
+        for t, action in enumerate(episode.actions):
+            assert dataset.action_space.contains(action)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            expected = observation.astype("f4")
+            np.testing.assert_array_equal(episode.observations[t + 1], expected)
+            assert episode.rewards[t] == reward
+            assert episode.terminations[t] == terminated
+            assert episode.truncations[t] == truncated
+        endings.add((terminated, truncated))
+    assert name == "cart" or endings >= {(True, False), (False, True)}
+    env.close()
+
+
+def test_noise_is_added_to_the_policys_action(runs):
+    sigma, config = 0.05, load_mean(runs / "mlp").config
+    policy = load_policy(runs / "mlp")
+    episodes = read_episodes(collected(runs / "mlp"), config)
+    expected = policy(episodes.observations)
+    np.testing.assert_allclose(episodes.actions, expected, rtol=1e-4, atol=1e-5)
+
+    noisy = ["--action-noise", str(sigma)]
+    path = collected(runs / "mlp", *noisy, dataset="b-v0", episodes=40)
+    episodes = read_episodes(path, config)
+    policy.reset()
+    noise = episodes.actions - policy(episodes.observations)
+    noise = noise[abs(episodes.actions) < 1]  # what was not clipped
+    assert noise.size > 1000
+    assert abs(noise.std() - sigma) < 4 * sigma / np.sqrt(2 * noise.size)
+
+
+def test_a_transformer_is_asked_for_the_return(runs):
+    run = runs / "transformer"
+    trained = load_mean(run)
+    mean = with_target_return(trained.config, trained.mean, -5000.0)
+    parts = jax_es.training.parts.build(trained.config)
+    space = parts.env.single_observation_space
+    path = collected(run, "--target-return", "-5000", episodes=1)
+    (episode,) = opened(path)
+    asked = LoadedPolicy(parts.policy, trained._replace(mean=mean), space)
+    own = LoadedPolicy(parts.policy, trained, space)
+    rewards = [0.0, *episode.rewards[:-1]]
+    steps = list(zip(episode.observations[:-1], rewards, strict=True))
+    parts.close()
+    expected = [asked(*step) for step in steps]
+    np.testing.assert_allclose(episode.actions, expected, rtol=1e-3, atol=1e-4)
+    assert abs(episode.actions[0] - own(*steps[0])).max() > 1e-3
+
+
+def test_what_the_metadata_and_the_program_say(runs, capsys):
+    path = collected(runs / "mlp", "--action-noise", "0.1", "--seed", "3")
+    returns = [each.rewards.sum() for each in opened(path)]
+    lengths = [len(each) for each in opened(path)]
+    trained, metadata = load_mean(runs / "mlp"), read_metadata(path)
+    assert metadata["algorithm_name"] == "openai-es"
+    assert metadata["total_steps"] == sum(lengths)
+    ours = metadata["jax_es"]
+    assert ours["recipe"] == {
+        "run": "mlp",
+        "checkpoint": "best",
+        "generation": trained.generation,
+        "weights": digest(trained),
+        "target_return": None,
+        "action_noise": 0.1,
+        "seed": 3,
+    }
+    for name, values in {"returns": returns, "lengths": lengths}.items():
+        assert ours["scores"][name] == pytest.approx(
+            {
+                "mean": np.mean(values),
+                "std": np.std(values),
+                "min": min(values),
+                "max": max(values),
+            }
+        )
+    assert ours["failed_seeds"] == []
+    assert ours["command"].endswith("--action-noise 0.1 --seed 3")
+    assert ours["versions"]["jax"] == jax.__version__
+
+    out, err = capsys.readouterr()
+    first, second, third, last = out.splitlines()
+    assert first == f"Dataset: 5 episodes, {sum(lengths)} steps in {path}"
+    assert second.startswith(f"Returns: {np.mean(returns):.1f} ± ")
+    assert third.startswith("Lengths: ")
+    assert last.endswith("MINARI_DATASETS_PATH=datasets, minari.load_dataset('a-v0')")
+    assert err.splitlines()[-1].startswith("episodes      5/5  return ")
+
+
+def test_the_digest_tells_policies_apart(runs):
+    trained = load_mean(runs / "mlp", "last")
+    assert digest(trained) == digest(load_mean(runs / "mlp", "last"))
+    assert digest(trained) != digest(trained._replace(statistics=None))
+    other = jax.tree.map(lambda leaf: leaf + 1e-6, trained.mean)
+    assert digest(trained) != digest(trained._replace(mean=other))
+
+
+def test_a_dataset_grows(runs):
+    path = collected(runs / "mlp")
+    before = list(opened(path))
+    collected(runs / "mlp", "--resume", episodes=9)
+    whole = collected(runs / "mlp", dataset="whole-v0", episodes=9)
+    assert seeds(path) == seeds(whole)
+    for one, two in zip(opened(path), opened(whole), strict=True):
+        np.testing.assert_allclose(one.rewards, two.rewards, rtol=1e-3, atol=1e-3)
+    for one, two in zip(before, opened(path), strict=False):
+        np.testing.assert_array_equal(one.observations, two.observations)
+    collected(runs / "mlp", "--resume", episodes=2)
+    assert len(opened(path)) == 9
+
+
+class Stop(Exception):
+    pass
+
+
+class FakePlayer:
+    """Plays episodes of three steps that hold their seed; slow seeds end last."""
+
+    num_slots = 2
+
+    def __init__(self, slow=(), failing=()):
+        self.slow, self.failing, self.played = slow, failing, []
+        self.ended = []
+
+    def play(self, seeds, on_step):
+        self.ended.clear()
+        self.played += seeds.tolist()
+        for seed in sorted(seeds.tolist(), key=lambda seed: seed in self.slow):
+            on_step()
+            value = np.nan if seed in self.failing else seed
+            self.ended.append(episode(seed, value))
+
+
+def episode(seed, value=0.0):
+    return RecordedEpisode(
+        seed,
+        np.full((4, 3), value, np.float32),
+        np.full((3, 2), value, np.float32),
+        np.full(3, value, np.float64),
+        np.arange(3) == 2,
+        np.zeros(3, bool),
+    )
+
+
+def new_writer(path):
+    path.mkdir(parents=True, exist_ok=True)
+    writer = DatasetWriter(path)
+    writer.create("a-v0", TargetEnv(1), EnvConfig("CartPole-v1"))
+    return writer
+
+
+FIRST = 100
+
+
+def wanted(count):
+    return FIRST + np.arange(count)
+
+
+def test_a_stop_keeps_what_has_ended_and_a_resume_adds_the_rest(root):
+    writer = new_writer(root / "a-v0")
+    steps = iter(range(7))
+
+    def stop():
+        if next(steps, None) is None:
+            raise Stop
+
+    with pytest.raises(Stop):
+        collect(FakePlayer(slow=[FIRST + 4]), writer, wanted(9), {}, stop)
+    written = seeds(writer.path)
+    assert written == [FIRST + i for i in (0, 1, 2, 3, 5, 6, 7)]
+    writer.extend()
+    player = FakePlayer()
+    collect(player, writer, wanted(9), {})
+    assert player.played == [FIRST + 4, FIRST + 8]
+    assert seeds(writer.path) == [*written, *player.played]
+    for seed, each in zip(seeds(writer.path), opened(writer.path), strict=True):
+        assert each.rewards.tolist() == [seed] * 3
+    assert [path.name for path in writer.path.iterdir()] == ["data"]
+
+
+def test_a_stop_before_any_episode_has_ended_leaves_nothing(root):
+    def stop():
+        raise Stop
+
+    writer = new_writer(root / "a-v0")
+    with pytest.raises(Stop):
+        collect(FakePlayer(), writer, wanted(9), {}, stop)
+    writer.close()
+    assert list(writer.path.iterdir()) == []
+
+
+def test_failed_episodes_are_left_out(root):
+    writer = new_writer(root / "a-v0")
+    found = collect(FakePlayer(failing=[FIRST + 1]), writer, wanted(5), {"more": 1})
+    assert found["failed_seeds"] == [FIRST + 1]
+    assert seeds(writer.path) == [FIRST + i for i in (0, 2, 3, 4)]
+    assert read_metadata(writer.path)["jax_es"] == found
+    assert found["more"] == 1
+    with pytest.raises(ValueError, match="all 1 episodes have numbers that are not"):
+        collect(FakePlayer(failing=[FIRST]), new_writer(root / "b-v0"), wanted(1), {})
+
+
+def test_a_killed_writer_leaves_the_dataset_as_it_was(root):
+    """Killed while it writes, and between the two files that it puts into place."""
+    collect(FakePlayer(), new_writer(root / "a-v0"), wanted(2), {})
+    path = root / "a-v0"
+    killed = DatasetWriter(path)
+    killed.extend()
+    killed.append([episode(FIRST + 2), episode(FIRST + 3)])
+    assert seeds(path) == [FIRST, FIRST + 1]
+    shutil.copy(path / ".draft" / "data" / "main_data.hdf5", path / "data")
+    assert seeds(path) == [FIRST, FIRST + 1]
+    writer, player = DatasetWriter(path), FakePlayer()
+    assert not (path / ".draft").exists()
+    writer.extend()
+    collect(player, writer, wanted(6), {})
+    assert player.played == [FIRST + 4, FIRST + 5]
+    assert seeds(path) == [FIRST + i for i in range(6)]
+    assert opened(path).total_steps == 18
+
+
+def refused(arguments, capsys):
+    """Runs the program on bad input; returns the one line that it prints."""
+    assert main([str(each) for each in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--dataset", "name"], "--dataset must be an id such as hopper-v0"),
+        (["--action-noise", "-0.1"], "--action-noise must be at least 0"),
+        (["--target-return", "nan"], "--target-return must be finite, got nan"),
+        (["--target-return", "100"], "--target-return: policy mlp has no target"),
+        (["--checkpoint", "77"], "77"),
+        (["--resume"], "--resume: there is no dataset datasets/a-v0"),
+    ],
+)
+def test_bad_options(runs, capsys, options, complaint):
+    arguments = [runs / "mlp", "--dataset", "a-v0", "--episodes", "2", *options]
+    assert complaint in refused(arguments, capsys)
+    assert not Path("datasets").exists()
+
+
+def test_bad_runs_and_datasets(runs, root, capsys, monkeypatch):
+    arguments = [runs / "mlp", "--dataset", "a-v0", "--episodes", "2"]
+    assert "is not a run" in refused(["runs/none", *arguments[1:]], capsys)
+    noise = [runs / "cart", *arguments[1:], "--action-noise", "0.1"]
+    assert "--action-noise is a share" in refused(noise, capsys)
+
+    collected(runs / "mlp", episodes=2)
+    capsys.readouterr()
+    line = refused(arguments, capsys)
+    assert "datasets/a-v0 holds a dataset already; continue it with --resume" in line
+    changed = ["--resume", "--seed", "1", "--action-noise", "0.5"]
+    line = refused([*arguments, *changed], capsys)
+    assert "action_noise was 0.0, now 0.5; seed was 0, now 1." in line
+    line = refused([runs / "transformer", *arguments[1:], "--resume"], capsys)
+    assert "run was 'mlp', now 'transformer'" in line
+    with lock(root / "a-v0"):
+        line = refused([*arguments, "--resume"], capsys)
+    assert "is being collected by another process" in line
+
+    metadata = root / "a-v0" / "data" / "metadata.json"
+    file = metadata.with_name("main_data.hdf5")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-100])
+    line = refused([*arguments, "--resume"], capsys)
+    assert "dataset datasets/a-v0 cannot be read (" in line
+    file.write_bytes(whole)
+    text = metadata.read_text()
+    stored = json.loads(text)
+    del stored["jax_es"]
+    metadata.write_text(json.dumps(stored))
+    line = refused([*arguments, "--resume"], capsys)
+    assert "was not collected by this program" in line
+    metadata.write_text(text[:30])
+    assert "cannot be read" in refused([*arguments, "--resume"], capsys)
+
+    monkeypatch.setitem(sys.modules, "minari", None)
+    assert "pip install -e '.[pretraining]'" in refused(arguments, capsys)
