@@ -34,31 +34,6 @@ def half_way(observation):
     return (observation[:, :2] / 2).astype(np.float32)
 
 
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_every_episode_is_kept_as_it_was(num_envs):
-    episodes = []
-    probe = TargetEnv(num_envs)
-    env = RecordingEnv(probe, 0.0, 0, episodes.append)
-    play(env, range(8), half_way)
-    assert sorted(each.seed for each in episodes) == list(range(8))
-    for each in episodes:
-        length = probe.length(each.seed)
-        target = probe.target(each.seed)
-        assert len(each.rewards) == length
-        np.testing.assert_array_equal(
-            each.observations[:, 2] * 8, np.arange(length + 1)
-        )
-        np.testing.assert_array_equal(
-            each.observations[:, :2], np.tile(target, (length + 1, 1))
-        )
-        np.testing.assert_array_equal(each.actions, each.observations[:-1, :2] / 2)
-        np.testing.assert_allclose(each.rewards, -np.square(target / 2).sum())
-        ended = each.terminations | each.truncations
-        assert ended.tolist() == [False] * (length - 1) + [True]
-        assert not (each.terminations & each.truncations).any()
-        assert each.is_finite
-
-
 def test_halted_episodes_are_dropped():
     episodes = []
     env = RecordingEnv(TargetEnv(2, 4, 4), 0.0, 0, episodes.append)
@@ -83,19 +58,6 @@ def recorded(num_envs, sigma, noise_seed=0, num_episodes=300):
     env = RecordingEnv(TargetEnv(num_envs), sigma, noise_seed, episodes.append)
     play(env, range(num_episodes), lambda o: np.zeros((num_envs, 2), np.float32))
     return {each.seed: each for each in episodes}
-
-
-def test_noise_is_normal_in_halves_of_the_range_and_executed():
-    sigma = 0.1
-    noise = np.concatenate([each.actions for each in recorded(4, sigma).values()])
-    # The range is [−1, 1]: its half is 1.
-    error = sigma / np.sqrt(noise.size)
-    assert abs(noise.mean()) < 4 * error
-    assert abs(noise.std() - sigma) < 4 * error / np.sqrt(2)
-    for each in recorded(1, sigma, num_episodes=3).values():
-        # The probe pays for the executed action.
-        paid = -np.square(each.actions - each.observations[:-1, :2]).sum(axis=1)
-        np.testing.assert_allclose(each.rewards, paid, rtol=1e-6)
 
 
 def test_noise_stays_inside_the_range():
