@@ -21,12 +21,12 @@ from jax_es.cli.options import (
     input_errors,
     named_folder,
     names_environment,
-    opening,
     parse_options,
     run_errors,
     run_program,
     split_command_line,
 )
+from jax_es.cli.progress import opening
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import (
     CloningConfig,

@@ -6,7 +6,6 @@ after a preset shows its values.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import sys
@@ -20,13 +19,11 @@ from jax_es.cli.options import (
     input_errors,
     named_folder,
     names_environment,
-    opening,
     parse_options,
     run_errors,
     run_program,
     split_command_line,
 )
-from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.config import require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
@@ -49,9 +46,6 @@ from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig
 
 if TYPE_CHECKING:
-    from jax_es.training.generation import TrainState
-    from jax_es.training.loop import TrainingResult
-    from jax_es.training.parts import Parts
     from jax_es.training.seeds import Experiment, SeedResult
 
 
@@ -123,82 +117,40 @@ def _main(argv: list[str]) -> int:
             # The run remembers it: on a machine with another number of cores it would
             # otherwise resume to other numbers.
             request = request._replace(config=with_machine(request.config))
-        if request.num_seeds is not None:
-            return _train_seeds(request, request.num_seeds, signals)
-        try:
-            _train(request, signals)
-        except Stopped as stop:
-            return _report_stop(stop, request.run)
-    sys.stderr.write(_where_to_look(request.run) + "\n")
-    return 0
+        return _train(request, signals)
 
 
-def _train_seeds(request: Request, num_seeds: int, signals: StopSignals) -> int:
-    """Trains an experiment's runs; returns the exit code."""
-    from jax_es.training.seeds import open_experiment
+def _train(request: Request, signals: StopSignals) -> int:
+    """Trains the run or the experiment; returns the exit code."""
+    from jax_es.training.loop import train_run
+    from jax_es.training.seeds import Experiment, train_seeds
 
-    with contextlib.ExitStack() as stack:
-        with input_errors():
-            experiment = stack.enter_context(
-                open_experiment(
-                    request.config,
-                    num_seeds,
-                    request.run.path,
-                    request.resume,
-                    request.preset,
-                )
-            )
-        for seed in experiment.unfinished():
-            run = experiment.run(seed)
-            one = Request(
-                experiment.seed_config(seed), experiment.preset, run, run.exists(), None
-            )
-            try:
-                signals.check()
-                result = _train(one, signals, experiment.label(seed))
-            except Stopped as stop:
-                return _report_stop(stop, run, experiment)
-            experiment.finish(seed, result)
-        sys.stderr.write(_over_seeds(request.run, experiment.results()) + "\n")
-    return 0
-
-
-def _train(request: Request, signals: StopSignals, label: str = "") -> TrainingResult:
-    """Trains one run and says what came out.
-
-    Raises:
-        InputError: for what the user can do something about.
-        Stopped: after a checkpoint.
-    """
-    from jax_es.rollout.devices import compilation_clock
-    from jax_es.training.loop import begin, run_training
-    from jax_es.training.parts import build
-    from jax_es.training.warm_start import find_source
-
-    with contextlib.ExitStack() as stack:
-        run = request.run
-        with input_errors():
-            parts = build(request.config, signals.check)
-            if not request.resume:
-                find_source(parts)  # refused before there is a folder
-            stack.enter_context(run.lock())
-            state = begin(parts, run, request.resume, request.preset)
-        progress = Progress(
-            request.config.num_generations,
-            int(state.es.generation),
-            max_env_steps=request.config.max_env_steps,
-            label=label,
-            clock=compilation_clock(),
-        )
-        progress.message(_opening(request, parts, state))
+    config, preset_name, run, resume, num_seeds = request
+    try:
         with run_errors(run.path, resume_options(run)):
-            result = run_training(parts, state, run, progress, signals.check)
-    progress.message(
-        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
-        f"{result.final_evaluation:.1f} at the end, "
-        f"{result.best_evaluation:.1f} at best."
-    )
-    return result
+            if num_seeds is None:
+                train_run(
+                    config, run.path, resume, preset_name, check_stop=signals.check
+                )
+                text = _where_to_look(run)
+            else:
+                results = train_seeds(
+                    config,
+                    num_seeds,
+                    run.path,
+                    resume,
+                    preset_name,
+                    check_stop=signals.check,
+                )
+                text = _over_seeds(run, results)
+    except Stopped as stop:
+        if num_seeds is None:
+            return _report_stop(stop, run)
+        experiment = Experiment(RunDirectory(run.path, EXPERIMENT_FILE))
+        stopped = experiment.run(experiment.unfinished()[0])
+        return _report_stop(stop, stopped, experiment)
+    sys.stderr.write(text + "\n")
+    return 0
 
 
 def parse(argv: list[str]) -> Request:
@@ -272,30 +224,6 @@ def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> s
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
     return f"{preset_name}-{what}-{now}"
-
-
-def _opening(request: Request, parts: Parts, state: TrainState) -> str:
-    """Says what is about to run."""
-    config = request.config
-    generation = int(state.es.generation)
-    return opening(
-        f"Resuming after generation {generation}:" if request.resume else "Training",
-        config,
-        state.es.mean,
-        f"{_beginning(request.run)}: {config.es.num_pairs:,} pairs a generation, "
-        f"{parts.num_slots} slots on {parts.devices.count} {parts.devices.platform} "
-        "devices. A slot runs one episode at a time; busy is the share of slots at "
-        "work",
-        request.run.path,
-    )
-
-
-def _beginning(run: RunDirectory) -> str:
-    """Says with whose θ a run began, if not with its own."""
-    source, method = run.record().get("init"), run.method_before()
-    if source is None or method is None:
-        return ""
-    return f" from {source['run']} ({method.title}, checkpoint {source['checkpoint']})"
 
 
 def _where_to_look(run: RunDirectory) -> str:

@@ -129,19 +129,6 @@ def run_errors(path: Path, resume: str) -> Iterator[None]:
         ) from error
 
 
-def opening(
-    begins: str, config: TrainConfig, mean: Any, details: str, path: Path
-) -> str:
-    """Says what is about to run, and with how many parameters."""
-    import jax
-
-    count = sum(leaf.size for leaf in jax.tree.leaves(mean))
-    return (
-        f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
-        f"{config.env.id}{details}. Run: {path}"
-    )
-
-
 class CommandLine(NamedTuple):
     """A command line ``[PRESET] [--policy KIND] [OPTIONS]``, divided."""
 

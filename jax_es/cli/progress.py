@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Self, TextIO
 
 from rich.columns import Columns
@@ -23,6 +24,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from jax_es.runs.records import GenerationRecord
+from jax_es.train_config import TrainConfig, policy_kind
 
 _REDRAW_SECONDS = 0.25
 """Drawing costs milliseconds, so it is done at most this often."""
@@ -282,3 +284,16 @@ def _duration(seconds: float | None) -> str:
         return "-:--:--"
     minutes, second = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+
+
+def opening(
+    begins: str, config: TrainConfig, mean: Any, details: str, path: Path
+) -> str:
+    """Says what is about to run, and with how many parameters."""
+    import jax
+
+    count = sum(leaf.size for leaf in jax.tree.leaves(mean))
+    return (
+        f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
+        f"{config.env.id}{details}. Run: {path}"
+    )

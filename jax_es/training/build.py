@@ -52,7 +52,7 @@ def make_env(
         vectorization_mode: of environments without threads.
 
     Raises:
-        ValueError: if the environment does not exist or does not take the options.
+        ConfigError: if the environment does not exist or does not take the options.
     """
     options = {f"env.{name}": value for name, value in config.options.items()}
     if vectorization_mode is not None:
@@ -73,6 +73,8 @@ def make_env(
             f"{unknown[0]}: {config.id} has no such option; leave it out or "
             "choose another env.id."
         ) from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
@@ -217,9 +219,12 @@ def make_policy(
             f"choose --policy {' or '.join(kinds)}, another env.id, or change the "
             "observation with a gymnasium wrapper registered under an id of its own."
         )
-    return models.make_policy(
-        config, observation_space.shape, action_spec(action_space)
-    )
+    try:
+        return models.make_policy(
+            config, observation_space.shape, action_spec(action_space)
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def action_spec(space: gymnasium.Space) -> models.ActionSpec:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from jax_es.cli.progress import Progress
+from jax_es.cli.progress import Progress, opening
 from jax_es.config import require
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.engine import RolloutProgress
@@ -224,7 +224,34 @@ def train_run(
             label=label,
             clock=compilation_clock(),
         )
-        return run_training(parts, state, run, progress, check_stop)
+        progress.message(_opening(parts, state, run, resume))
+        result = run_training(parts, state, run, progress, check_stop)
+    progress.message(
+        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
+        f"{result.final_evaluation:.1f} at the end, "
+        f"{result.best_evaluation:.1f} at best."
+    )
+    return result
+
+
+def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -> str:
+    """Says what is about to run, and with whose θ it began if not with its own."""
+    config, generation = parts.config, int(state.es.generation)
+    source, method = run.record().get("init"), run.method_before()
+    start = ""
+    if source is not None and method is not None:
+        whose = f"{method.title}, checkpoint {source['checkpoint']}"
+        start = f" from {source['run']} ({whose})"
+    return opening(
+        f"Resuming after generation {generation}:" if resume else "Training",
+        config,
+        state.es.mean,
+        f"{start}: {config.es.num_pairs:,} pairs a generation, "
+        f"{parts.num_slots} slots on {parts.devices.count} {parts.devices.platform} "
+        "devices. A slot runs one episode at a time; busy is the share of slots at "
+        "work",
+        run.path,
+    )
 
 
 def is_finished(config: TrainConfig, state: TrainState) -> bool:

@@ -347,7 +347,7 @@ def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch)
     def stopped(*_):
         raise train.Stopped(signal.SIGTERM)
 
-    monkeypatch.setattr("jax_es.training.parts.build", stopped)
+    monkeypatch.setattr("jax_es.training.loop.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == (
         "SIGTERM: nothing had begun; start again with the same command\n"
