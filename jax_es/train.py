@@ -144,9 +144,10 @@ def _train(request: Request, signals: StopSignals) -> int:
                 )
                 text = _over_seeds(run, results)
     except Stopped as stop:
-        if num_seeds is None:
+        folder = RunDirectory(run.path, EXPERIMENT_FILE)
+        if num_seeds is None or not folder.exists():
             return _report_stop(stop, run)
-        experiment = Experiment(RunDirectory(run.path, EXPERIMENT_FILE))
+        experiment = Experiment(folder)
         stopped = experiment.run(experiment.unfinished()[0])
         return _report_stop(stop, stopped, experiment)
     sys.stderr.write(text + "\n")

@@ -37,6 +37,7 @@ from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
     evaluation_tasks,
     fitness,
+    generation_record,
     initial_state,
     next_num_pairs,
     next_step_cap,
@@ -46,7 +47,6 @@ from jax_es.training.generation import (
 )
 from jax_es.training.loop import (
     begin,
-    generation_record,
     run_training,
     starting_state,
 )
