@@ -85,7 +85,7 @@ def render(**content: Any) -> str:
     environment.filters |= {"shown": shown, "as_table": _as_table}
     environment.tests |= {"nested": is_nested, "plain_records": _is_table}
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(**content)
+    return template.render(Method=Method, **content)
 
 
 class Variant:
@@ -123,28 +123,6 @@ class Variant:
         """The part of the configuration that its method reads."""
         reads = self.first.method.reads
         return {k: v for k, v in self.record["config"].items() if reads(k)}
-
-    @property
-    def surroundings(self) -> dict[str, Any]:
-        """When it was begun, and by what on what."""
-        found = {
-            "begun": self.record.get("created"),
-            "commit": self.record.get("git_commit"),
-            **self.record.get("machine", {}),
-            **self.record.get("versions", {}),
-        }
-        return {name: value for name, value in found.items() if value is not None}
-
-    @property
-    def start(self) -> str:
-        """The run whose θ it began with; empty if none."""
-        if "init" not in self.record:
-            return ""
-        source = self.record["init"]
-        return (
-            f"Began with θ of {source['run']}, checkpoint {source['checkpoint']}, "
-            f"trained by {Method(*source['method']).title}."
-        )
 
     @property
     def changes(self) -> dict[str, tuple[object, object]]:

@@ -55,7 +55,6 @@ from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.training.build import make_noise
 from jax_es.training.generation import (
     TrainState,
-    fitness,
     initial_state,
     population_tasks,
     view,
@@ -76,6 +75,8 @@ class Network(NamedTuple):
     state: TrainState
     update_pairs: int
     seconds: float
+    update_costs: dict[int, Fields]
+    """What updates of so many pairs took."""
 
 
 def main(argv: list[str]) -> None:
@@ -113,7 +114,7 @@ def build_network(row: Row, work: Work) -> Network:
     es = dataclasses.replace(config.es, num_pairs=pairs)
     parts = build(dataclasses.replace(config, rollout=rollout, es=es))
     update_pairs = 20_000 if work.full else UPDATE_PAIRS.get(row.network, 20_000)
-    network = Network(parts, initial_state(parts), update_pairs, work.seconds)
+    network = Network(parts, initial_state(parts), update_pairs, work.seconds, {})
     if row.kind in ("policy", "generation"):
         # Two episodes of two steps a slot compile the rollout's refills and widths.
         run(network, population_tasks(parts.config, 0, 2, parts.num_slots))
@@ -181,11 +182,13 @@ def update(network: Network, row: Row) -> Fields:
 
 def update_cost(network: Network, num_pairs: int) -> Fields:
     """Measures noise and update once: from the returns of pairs to the next θ."""
-    es = for_pairs(network, num_pairs)
-    returns = np.random.default_rng(0).standard_normal(2 * num_pairs)
-    with watch() as watched:
-        jax.block_until_ready(es.tell(network.state.es, returns))
-    return watched
+    if num_pairs not in network.update_costs:
+        es = for_pairs(network, num_pairs)
+        returns = np.random.default_rng(0).standard_normal(2 * num_pairs)
+        with watch() as watched:
+            jax.block_until_ready(es.tell(network.state.es, returns))
+        network.update_costs[num_pairs] = watched
+    return network.update_costs[num_pairs]
 
 
 def for_pairs(network: Network, num_pairs: int) -> OpenAIES:
@@ -338,9 +341,8 @@ def profile(folder: Path, network_name: str, work: Work) -> Path:
         random_actions(network.parts.envs),
         jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=trace),
     ):
-        result = run(network, population_tasks(config, 0, limit))
-        told = fitness(result, config.es)
-        jax.block_until_ready(es.tell(network.state.es, told))
+        returns = run(network, population_tasks(config, 0, limit)).returns
+        jax.block_until_ready(es.tell(network.state.es, returns))
     return max(folder.glob("plugins/profile/*"))
 
 

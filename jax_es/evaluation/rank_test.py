@@ -10,34 +10,25 @@ SIGNIFICANCE = 0.05
 
 
 class RankTest(NamedTuple):
-    """The outcome of :func:`rank_test`.
-
-    Attributes:
-        name: of the test.
-        statistic: its statistic; 0 where all conditions are equal in every block.
-        p_value: probability of differences as large as these, or larger, if the
-            condition made none.
-        num_conditions: k.
-        num_blocks: blocks whose returns are all finite; the others are left out.
-    """
+    """The outcome of :func:`rank_test`."""
 
     name: str
     statistic: float
+    """0 where all conditions are equal in every block."""
     p_value: float
     num_conditions: int
     num_blocks: int
+    """Blocks whose returns are all finite; the others are left out."""
 
 
 def rank_test(returns: np.ndarray) -> RankTest:
     """Tests whether the returns depend on the condition.
 
-    The conditions of a block share their environment seed, and with it the first state
-    and the policy's own randomness, so their returns are not independent samples, as
-    the Kruskal-Wallis and the Mann-Whitney test would have them. If the condition does
-    not matter, the returns of a block may be exchanged with each other; ranking within
-    blocks needs this and no more. So it is the Friedman test for three or more
-    conditions, and for two the Wilcoxon signed-rank test, which takes the size of the
-    differences into account where Friedman's would be a mere sign test.
+    The conditions of a block share their environment seed, so their returns are no
+    independent samples. If the condition does not matter, the returns of a block may be
+    exchanged with each other; ranking within blocks needs this and no more. So it is
+    the Friedman test, and for two conditions the Wilcoxon signed-rank test, which takes
+    the size of the differences into account.
 
     Args:
         returns: ``[B, k]``, B blocks of k ≥ 2 conditions.
@@ -53,14 +44,8 @@ def rank_test(returns: np.ndarray) -> RankTest:
         # Nothing to rank, which SciPy answers with NaN.
         return RankTest(name, 0.0, 1.0, num_conditions, num_blocks)
     test: Any = stats.wilcoxon if num_conditions == 2 else stats.friedmanchisquare
-    outcome = test(*returns.T)
-    return RankTest(
-        name,
-        float(outcome.statistic),
-        float(outcome.pvalue),
-        num_conditions,
-        num_blocks,
-    )
+    statistic, p_value = map(float, test(*returns.T))
+    return RankTest(name, statistic, p_value, num_conditions, num_blocks)
 
 
 def meaning(test: RankTest) -> str:
