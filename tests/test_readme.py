@@ -103,10 +103,10 @@ def test_ci_runs_the_test_command():
         line
         for block in code_blocks("bash")
         for line in block.splitlines()
-        if line.startswith("python3 -m venv") and line.endswith("pytest")
+        if line.startswith("python3 -m venv") and line.endswith("pytest -n auto")
     ]
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert command in lines and "python -m pytest -m slow" in lines
+    assert command in lines and "python -m pytest -n auto -m slow" in lines
 
 
 def test_every_preset_is_in_the_table():
