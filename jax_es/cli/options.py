@@ -43,7 +43,7 @@ class InputError(Exception):
 
 
 def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
-    """Runs a program; whatever ends it early is one line on stderr.
+    """Runs a program; an error or a signal that ends it is one line on stderr.
 
     Bad input ends it with exit code 2, an environment of the user's that fails with 1,
     and SIGINT or SIGTERM with 128 and the signal's number: at once, unless the program

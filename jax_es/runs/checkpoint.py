@@ -1,4 +1,4 @@
-"""Saves and restores the whole training state, whatever instant a run is killed at.
+"""Saves and restores the whole training state; a kill at any instant loses no step.
 
 On disk, inside ``runs/<name>/checkpoints/``::
 
@@ -13,7 +13,7 @@ before it deletes ``last/12``. Where a step was damaged later, as the checksums 
 restore uses the step before it.
 
 The state is any pytree of NumPy and JAX arrays, typed PRNG keys and Python numbers.
-What :mod:`jax_es.train` stores, by the name that both Orbax and the manifest use (``O``
+What :mod:`jax_es.train` stores, by the name that Orbax uses (``O``
 numbers in an observation):
 
 - ``es/mean``: θ, the policy's parameters, float32, as Flax names and nests them: a
@@ -166,13 +166,13 @@ class Checkpoints:
                 fit the template.
         """
         faults: dict[Path, str] = {}
-        # Listed anew after a fault: a training process may have pruned what was read.
+        # Listed again after a fault: a training process may have pruned what was read.
         while path := next((p for p in self._find(which) if p not in faults), None):
             try:
                 _check_intact(path)
                 with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
                     state = checkpointer.restore(path / _STATE)
-            # Orbax documents no errors; whatever is raised, the step is of no use.
+            # Orbax documents no errors; any of them means that the step is of no use.
             except Exception as error:
                 faults[path] = str(error).partition("\n")[0]
                 continue

@@ -189,10 +189,11 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from training this run; a killed one lets go of it.
+        """Keeps other processes from training this run; makes the folder.
 
-        Whoever creates, resumes or trains a run holds the lock from before it reads
-        the run's state until it has written the last of it. Makes the folder.
+        A program that creates, resumes or trains a run holds the lock from before it
+        reads the run's state until it has written the last of it. The system releases
+        the lock of a killed process.
 
         Raises:
             ConfigError: if another process is training it now, or nothing can be

@@ -58,11 +58,7 @@ def open_to_append(file: Path) -> IO[bytes]:
 
 
 def read_json(file: Path) -> Any:
-    """Reads a JSON file, in whatever way it may be damaged.
-
-    Raises:
-        ConfigError: if it cannot be read, or is not JSON.
-    """
+    """Reads a JSON file; raises ``ConfigError`` if it cannot be read."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -29,17 +29,15 @@ FREE_SETTINGS = ("steps",)
 class Method(NamedTuple):
     """How a run was trained.
 
-    Attributes:
-        name: ``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``.
-        settings: what it needs besides the configuration, as JSON values by the names
-            of its program's options, with underscores (``learning_rate`` is
-            ``--learning-rate``); of OpenAI-ES nothing, since the configuration is its
-            own. Other methods read :data:`READ_BY_GRADIENTS` of the configuration, and
-            leave the rest of it alone.
+    OpenAI-ES reads the whole configuration and has no settings; other methods read
+    :data:`READ_BY_GRADIENTS` of it.
     """
 
     name: str
+    """``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``."""
     settings: dict[str, Any]
+    """What it needs besides, as JSON values by the names of its program's options, with
+    underscores: ``learning_rate`` is ``--learning-rate``."""
 
     @property
     def title(self) -> str:

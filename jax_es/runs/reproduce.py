@@ -1,4 +1,4 @@
-"""From a run back to the command line that makes it anew."""
+"""From a run back to the command that trains it again."""
 
 import dataclasses
 import shlex
@@ -17,17 +17,14 @@ from jax_es.train_config import TrainConfig, differences, policy_kind
 
 
 class Origin(NamedTuple):
-    """The preset that a configuration is told by.
-
-    Attributes:
-        preset: the one that it was made from; the nearest one if that is not known.
-        kind: the policy, if the program has to be told it.
-        changes: field → (the preset's value, the configuration's).
-    """
+    """A preset, and how a configuration differs from it."""
 
     preset: str
+    """The one that it was made from; the nearest one if that is not known."""
     kind: str | None
+    """The policy, unless the program chooses it by itself."""
     changes: dict[str, tuple[object, object]]
+    """Field → (the preset's value, the configuration's)."""
 
 
 def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Origin:
@@ -38,7 +35,7 @@ def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Or
         recorded: the preset that the run recorded; ``python`` and the like are none.
         method: how the run was trained.
     """
-    # Without a run to begin with, those that need one make no command.
+    # A preset that starts from another run gives no command without one.
     known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
     names = [recorded] if recorded in known else known
     origins = (_from(config, name, method) for name in names)
@@ -54,7 +51,7 @@ def _from(config: TrainConfig, name: str, method: Method) -> Origin:
     elif method.name == CLONING:
         base = for_cloning(base)
     base = _on_its_machine(base, config)
-    # A teacher's is an mlp if nothing is said, whatever the preset's own.
+    # The program takes the preset's own policy, but a teacher an mlp.
     if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
         kind = None
     changes = differences(base, config)
@@ -80,7 +77,7 @@ def command(
     leave_out: Collection[str] = (),
     method: Method = OPENAI_ES,
 ) -> str:
-    """Returns the command that trains a configuration anew.
+    """Returns the command that trains a configuration again.
 
     Args:
         config: of the run, or of the first of several seeds.
