@@ -36,11 +36,7 @@ from jax_es.config import (
 )
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
-from jax_es.runs.directory import (
-    RunDirectory,
-    check_method,
-    resume_options,
-)
+from jax_es.runs.directory import RunDirectory, check_method, resume_options
 from jax_es.runs.find import check_name, find_run, how_to_use, path_to_resume
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
