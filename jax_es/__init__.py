@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
-    from jax_es.rollout.engine import EpisodeResults, Rollout
+    from jax_es.rollout.engine import Rollout
+from jax_es.rollout.evaluator import EpisodeResults
     from jax_es.rollout.tasks import Tasks
     from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
@@ -55,7 +56,7 @@ _HOME = {
     "Population": "es.population",
     "Rollout": "rollout.engine",
     "RolloutConfig": "config",
-    "EpisodeResults": "rollout.engine",
+    "EpisodeResults": "rollout.evaluator",
     "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
     "configure_cpu_devices": "rollout.devices",

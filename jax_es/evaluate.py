@@ -24,7 +24,7 @@ from jax_es.runs.find import find_runs
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
-    from jax_es.rollout.engine import EpisodeResults
+    from jax_es.rollout.evaluator import EpisodeResults
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,7 @@ from jax_es.rollout.devices import (
     configure_cpu_devices,
     use_compilation_cache,
 )
-from jax_es.rollout.engine import RolloutProgress
+from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum

@@ -19,7 +19,7 @@ from jax_es.config import ConfigError, Precision
 from jax_es.es.noise import FullNoise
 from jax_es.es.population import AntitheticPopulation, MeanPopulation
 from jax_es.evaluation.quantization import round_weights
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.tasks import Tasks

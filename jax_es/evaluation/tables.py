@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.evaluation.rank_test import meaning, rank_test
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
 

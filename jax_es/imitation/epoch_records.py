@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.cli.progress import Layout
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.metrics import MetricsError
 from jax_es.runs.records import return_statistics

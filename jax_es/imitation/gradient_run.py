@@ -17,7 +17,7 @@ import numpy as np
 
 from jax_es.config import require
 from jax_es.es.population import MeanPopulation
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, View
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory

@@ -22,7 +22,7 @@ that the devices run.
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,9 +30,9 @@ import numpy as np
 from jax_es.config import require
 from jax_es.es.population import Population
 from jax_es.rollout.devices import Devices
+from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     UNCHANGED,
-    ObservationStatistics,
     View,
     initial_statistics,
     observe,
@@ -44,80 +44,6 @@ from jax_es.types import Policy, PyTree, VectorEnv
 
 HEALTHY_REWARD = "reward_survive"
 """Gymnasium's name, in ``info``, of the reward that a step pays for staying healthy."""
-
-
-class EpisodeResults(NamedTuple):
-    """What tasks came to; arrays are ``[E]``, in the order of the tasks."""
-
-    returns: np.ndarray
-    """float64 undiscounted episode returns; NaN where the simulation failed or paid
-    NaN."""
-    lengths: np.ndarray
-    """int32, environment steps."""
-    failed: np.ndarray
-    """bool, whether the simulator gave up on the episode."""
-    healthy_rewards: np.ndarray
-    """float64, the part of each return that was paid for staying healthy; 0 where the
-    environment does not report it."""
-    descriptors: np.ndarray
-    """``[E, B]`` float64, what each episode did, as the environment describes it; B is
-    0 where it does not."""
-    observations: ObservationStatistics
-    """Sums over the observed episodes of this call alone."""
-    env_steps: int
-    """Environment steps taken."""
-    computed_steps: int
-    """Policy steps computed, idle slots included."""
-    seconds: dict[str, float]
-    """Wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with several slot
-    groups, waiting for noise counts as policy."""
-
-    @property
-    def slot_utilization(self) -> float:
-        """Live slot-steps / computed slot-steps."""
-        return self.env_steps / max(self.computed_steps, 1)
-
-    def episodes(self, which: slice) -> "EpisodeResults":
-        """Returns the results of some of the tasks; what is of the call stays."""
-        fields = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
-        part = {name: getattr(self, name)[which] for name in fields}
-        return self._replace(**part, env_steps=int(part["lengths"].sum()))
-
-
-class RolloutProgress(NamedTuple):
-    """How far an evaluation has come, for ``on_step``; counted from its start."""
-
-    num_done: int
-    """Finished tasks."""
-    num_tasks: int
-    """All tasks."""
-    env_steps: int
-    """Environment steps taken."""
-    computed_steps: int
-    """Policy steps computed, idle slots included."""
-    seconds: dict[str, float]
-    """Wall-clock by activity, as in :class:`EpisodeResults`."""
-
-
-class Evaluator(Protocol):
-    """Runs the tasks of a population, wherever: here, or on other machines."""
-
-    def evaluate(
-        self,
-        population: Population,
-        tasks: Tasks,
-        view: View = UNCHANGED,
-        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
-    ) -> EpisodeResults:
-        """Runs every task to its end.
-
-        Args:
-            population: whose members the tasks name.
-            tasks: the episodes.
-            view: how the policy sees observations.
-            on_step: called often. What it raises ends the evaluation.
-        """
-        ...
 
 
 class Rollout:

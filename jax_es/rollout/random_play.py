@@ -9,7 +9,7 @@ import copy
 
 import numpy as np
 
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.rollout.tasks import Tasks
 from jax_es.streams import stream

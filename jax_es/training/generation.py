@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jax_es.config import ESConfig
-from jax_es.rollout.engine import EpisodeResults, RolloutProgress
+from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
     View,

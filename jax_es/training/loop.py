@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jax_es.cli.progress import Progress, opening
 from jax_es.config import require
 from jax_es.rollout.devices import compilation_clock
-from jax_es.rollout.engine import RolloutProgress
+from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import OPENAI_ES

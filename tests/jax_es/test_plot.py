@@ -11,7 +11,7 @@ from jax_es import plot
 from jax_es.analysis import curves, drawing, figures, page
 from jax_es.config import ConfigError, EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import GenerationRecord, evaluation_record

@@ -25,7 +25,7 @@ from jax_es.evaluation.conditions import (
 )
 from jax_es.evaluation.quantization import round_weights
 from jax_es.evaluation.tables import rank_tests, summary, summary_over_runs, table
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs

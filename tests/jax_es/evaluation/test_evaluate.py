@@ -20,7 +20,7 @@ from jax_es.evaluate import main
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import follow_robot, record_video
-from jax_es.rollout.engine import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 from jax_es.runs.metrics import read_metrics

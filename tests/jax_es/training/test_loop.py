@@ -25,7 +25,8 @@ from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN, MeanPopulation
 from jax_es.rollout.devices import Devices
-from jax_es.rollout.engine import EpisodeResults, Rollout
+from jax_es.rollout.engine import Rollout
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import View, initial_statistics
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.checkpoint import Checkpoints
