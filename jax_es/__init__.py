@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
     from jax_es.rollout.engine import Rollout
-from jax_es.rollout.evaluator import EpisodeResults
+    from jax_es.rollout.evaluator import EpisodeResults
     from jax_es.rollout.tasks import Tasks
     from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
