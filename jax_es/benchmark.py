@@ -157,14 +157,17 @@ def finish(measured: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     samples: dict[str, list[float]] = {row.regime: [] for row in rows}
     for row in rows:
         samples[row.regime] += measured[row.name].pop("physics_samples", [])
+    medians = {r: statistics.median(taken) for r, taken in samples.items() if taken}
     finished = []
     for row in rows:
-        fields, physics = measured[row.name], statistics.median(samples[row.regime])
+        fields, physics = measured[row.name], medians.get(row.regime)
         if row.kind == "physics":
             fields = {"steps_per_second": physics, "samples": samples[row.regime]}
         beside = fields.get("physics_steps_per_second", physics)
-        ratio = fields["steps_per_second"] / beside
-        finished.append({"name": row.name, "ratio_to_physics": ratio, **fields})
+        ratio = {}
+        if beside is not None:  # its process did not fail
+            ratio = {"ratio_to_physics": fields["steps_per_second"] / beside}
+        finished.append({"name": row.name, **ratio, **fields})
     return finished
 
 

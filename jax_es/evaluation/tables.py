@@ -185,23 +185,22 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
 def _row(
     name: str, method: str, condition: Condition, values: dict[str, Any]
 ) -> dict[str, str]:
-    returns = ["none is finite", "", ""]
-    if "return_mean" in values:
-        returns = [
-            "{return_mean:.2f} ± {return_std:.2f}".format(**values),
-            "{return_median:.2f}".format(**values),
-            "{return_quartile_1:.2f} to {return_quartile_3:.2f}".format(**values),
-        ]
-    lengths = "{length_mean:.1f} ({length_min} to {length_max})".format(**values)
-    return {
-        "run": name,
-        "method": method,
-        "condition": str(condition),
-        **dict(zip(("mean return ± std", "median", "quartiles"), returns, strict=True)),
-        "length (range)": lengths,
-        "episodes": str(values["episodes"]),
-        "not finite": str(values["nonfinite_returns"]),
+    formats = {
+        "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
+        "median": "{return_median:.2f}",
+        "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+        "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
+        "episodes": "{episodes}",
+        "not finite": "{nonfinite_returns}",
     }
+    if "return_mean" not in values:
+        formats |= {
+            "mean return ± std": "none is finite",
+            "median": "",
+            "quartiles": "",
+        }
+    cells = {head: text.format(**values) for head, text in formats.items()}
+    return {"run": name, "method": method, "condition": str(condition), **cells}
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:

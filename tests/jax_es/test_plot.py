@@ -137,11 +137,8 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     ("arguments", "words"),
     [
         ([], "RUN is missing"),
-        (["nowhere"], "nowhere is not a run"),
         (["{run}", "--output", "a.png", "--figure", "all"], "must be a folder"),
-        (["{run}", "--figure", "aggregate"], "at least two tasks"),
         (["{run}", "--reference", "Hopper-v5"], "--reference must be TASK=RETURN"),
-        (["{run}", "--figure", "pie"], "--figure"),
         (["{run}", "--output", "curves.jxl"], "curves.jxl cannot be written"),
         (["{empty}"], "no finished generation"),
     ],

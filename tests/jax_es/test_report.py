@@ -328,29 +328,19 @@ def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
     ("arguments", "words"),
     [
         ([], "RUN is missing"),
-        (["nowhere"], "nowhere is not a run"),
         (["{run}", "--output", "page.pdf"], "--output must end in .html"),
         (["{run}", "--output", "{run}/config.json/page.html"], "cannot be written"),
         (["{run}", "--video", "gone.mp4"], "gone.mp4 does not exist"),
-        (["{run}", "--video", "film.avi"], "--video must end in"),
-        (["{run}", "--evaluation", "gone.json"], "gone.json cannot be read"),
-        (["{run}", "--evaluation", "{run}/metrics.jsonl"], "cannot be read"),
-        (["{run}", "--evaluation", "{run}/number.json"], "it holds no results"),
         (["{run}", "--evaluation", "{run}/other.json"], "it holds no results"),
         (["{run}", "--evaluation", "{run}/deep.json"], "cannot be read"),
-        (["{empty}"], "no finished generation"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    names = {
-        "run": make_run(tmp_path / "run", MLPConfig(), [0.0, 1.0]),
-        "empty": make_run(tmp_path / "empty", MLPConfig(), []),
-    }
-    (tmp_path / "run" / "number.json").write_text("[1, 2]")
+    run = make_run(tmp_path / "run", MLPConfig(), [0.0, 1.0])
     (tmp_path / "run" / "other.json").write_text('{"a": 1}')
     (tmp_path / "run" / "deep.json").write_text("[" * 100_000)
-    assert report.main([text.format(**names) for text in arguments]) == 2
+    assert report.main([text.format(run=run) for text in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
     assert not list(tmp_path.rglob("*.html"))
