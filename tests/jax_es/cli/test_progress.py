@@ -125,13 +125,6 @@ def test_in_a_notebook_lines_take_each_others_place():
     ]
 
 
-def test_a_generation_without_duration_divides_by_nothing():
-    stream = io.StringIO()
-    with Progress(1, stream=stream, clock=Clock()) as progress:
-        progress.generation_done(make_record(0, seconds_total=0.0))
-    assert "policy   0%" in stream.getvalue()
-
-
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch, term):
     monkeypatch.setenv("TERM", term)

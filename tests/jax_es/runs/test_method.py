@@ -10,11 +10,9 @@ import pytest
 from jax_es import evaluate, plot, pretrain, report, teacher
 from jax_es.analysis import curves
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.evaluation.conditions import prepare
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import evaluation_record
@@ -116,12 +114,6 @@ def test_settings_of_a_method_are_told_apart_like_fields(tmp_path):
         "SAC, mlp, learning rate 0.0003": 3,
         "SAC, mlp, learning rate 0.001": 1,
     }
-    evaluated_longer = dataclasses.replace(EvaluationConfig(), num_episodes=3)
-    paths[1:] = [
-        by_gradients(tmp_path / "e", MLPConfig(), SAC, evaluation=evaluated_longer)
-    ]
-    (lines,) = curves.group(paths).values()
-    assert set(lines) == {"SAC, mlp, num episodes 10", "SAC, mlp, num episodes 3"}
 
 
 def test_beginnings_from_other_runs_are_told_apart(tmp_path):
@@ -173,36 +165,6 @@ def test_what_gradients_do_not_have_is_one_line(everything, options, capsys):
         f"error: {' '.join(options)}: {everything[5]} was trained by"
     )
     assert "SAC, which has no generations" in line
-
-
-@pytest.mark.parametrize("method", [SAC, TD3, CLONING], ids=lambda m: m.name)
-def test_the_command_is_its_programs(method):
-    config = dataclasses.replace(
-        preset("hopper", "mlp"),
-        policy=MLPConfig(hidden_sizes=(256, 256), activation="relu"),
-        seed=3,
-        es=ESConfig(sigma=0.7),
-        num_generations=5,
-        evaluation=EvaluationConfig(num_episodes=7),
-        rollout=RolloutConfig(observation_statistics=False, statistics_fraction=0.1),
-    )
-    told = command(config, "hopper", method=method).split()
-    actor = ["--policy.hidden-sizes", "256", "256", "--policy.activation", "relu"]
-    start = {
-        "sac": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "sac"],
-        "td3": ["jax_es.teacher", "hopper", "--policy", "mlp", "--algo", "td3"],
-        "cloning": [
-            *("jax_es.pretrain", "hopper", "--policy", "mlp"),
-            *actor,
-        ],
-    }[method.name]
-    end = {
-        "sac": ["--learning-rate", "0.0003", "--net", "8", "8"],
-        "td3": ["--learning-rate", "0.001"],
-        "cloning": ["--dataset", "hopper-v0", "--epochs", "3"],
-    }[method.name]
-    common = ["--evaluation.num-episodes", "7", "--seed", "3"]
-    assert told == ["python", "-m", *start, *common, *end]
 
 
 def asked_for(program, arguments, folder):
@@ -311,15 +273,6 @@ def acting(tmp_path_factory):
             gradient_run.record(result, mean, None, 10, 1)
             gradient_run.save(mean, None, 1)
     return folder
-
-
-def test_evaluations_are_over_the_seeds_of_one_method(acting):
-    runs = [run for path in sorted(acting.iterdir()) for run in find_runs(path)]
-    experiments = prepare(runs, "best", [], 2)
-    names = [[path.name for path in each.trained] for each in experiments]
-    for each in experiments:
-        each.parts.close()
-    assert names == [["es"], ["sac-0", "sac-1"], ["td3"]]
 
 
 def test_an_evaluation_names_the_method(acting, capsys, monkeypatch):

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.runs import metrics
 from jax_es.runs.metrics import MetricsWriter, read_metrics, tensorboard_scalars
 from jax_es.runs.records import (
     FIELDS,
@@ -107,21 +106,6 @@ def test_resuming_before_the_first_checkpoint_starts_over(tmp_path):
 def test_resuming_without_a_file_begins_one(tmp_path):
     write_all(tmp_path, [3], resume_after_generation=2)
     assert read_metrics(tmp_path) == [make_record(3)]
-
-
-def test_dying_while_later_records_are_removed_keeps_the_file(tmp_path, monkeypatch):
-    write_all(tmp_path, range(4))
-    before = (tmp_path / "metrics.jsonl").read_bytes()
-
-    def die(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(metrics.os, "replace", die)
-        MetricsWriter(tmp_path, resume_after_generation=1)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == before
-    write_all(tmp_path, [], resume_after_generation=1)
-    assert [record.generation for record in read_metrics(tmp_path)] == [0, 1]
 
 
 # Reading
