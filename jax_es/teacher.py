@@ -126,9 +126,10 @@ def _main(argv: list[str]) -> int:
         try:
             _train(request, signals)
         except Stopped as stop:
-            from jax_es.imitation.teacher_run import last_step
+            from jax_es.runs.checkpoint import Checkpoints
 
-            saved = f"the first {last_step(run) or 0} steps are saved"
+            steps = Checkpoints(run.checkpoints).steps()
+            saved = f"the first {steps[-1] if steps else 0} steps are saved"
             return report_stopped_run(stop, "teacher", run, saved)
     sys.stderr.write(
         f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "

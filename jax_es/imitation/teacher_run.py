@@ -32,24 +32,6 @@ def sbx_states(run: RunDirectory) -> Checkpoints:
     return Checkpoints(run.path / SBX_FOLDER, NUM_SAVED)
 
 
-def last_step(run: RunDirectory) -> int | None:
-    """Returns the step from which a resume goes on; None if it starts again.
-
-    Raises:
-        ConfigError: if there are checkpoints, but nothing to go on from.
-    """
-    steps = Checkpoints(run.checkpoints).steps()
-    # Before the first step a teacher is what the seed makes it.
-    saved = [0] if steps == [0] else sbx_states(run).steps()
-    require(
-        not steps or bool({*saved} & {*steps}),
-        f"{run.path} cannot be continued, since {run.path / SBX_FOLDER} has nothing "
-        "that this version reads; start a new run with another --name. evaluate and "
-        "load_policy do not need it.",
-    )
-    return max({*saved} & {*steps}, default=None)
-
-
 def begin(
     run: RunDirectory,
     teacher: "Teacher",
@@ -69,19 +51,26 @@ def begin(
     if not resume:
         run.create(config, preset, method=settings.method())
         return 0
-    step = last_step(run)
+    checkpoints, states = Checkpoints(run.checkpoints), sbx_states(run)
+    steps = checkpoints.steps()
+    step, num_evaluations = 0, 0
+    if steps:
+        step = steps[-1]
+        num_evaluations = int(checkpoints.restore(step).state["num_evaluations"])
     require(
-        settings.steps >= (step or 0),
+        settings.steps >= step,
         f"--steps must be at least {step}, the steps that {run.path} has taken, got "
         f"{settings.steps}.",
     )
-    num_evaluations = 0
-    if step is not None:
-        state = Checkpoints(run.checkpoints).restore(step).state
-        num_evaluations = int(state["num_evaluations"])
-    if step:
+    if step:  # before the first one a teacher is what the seed makes it
+        require(
+            step in states.steps(),
+            f"{run.path} cannot be continued, since {run.path / SBX_FOLDER} has "
+            "nothing that this version reads; start a new run with another --name. "
+            "evaluate and load_policy do not need it.",
+        )
         try:
-            teacher.restore(sbx_states(run).restore(step).state)
+            teacher.restore(states.restore(step).state)
         except ConfigError as error:
             raise ConfigError(f"{run.path / SBX_FOLDER}: {error}") from error
     warn_of_changed_versions(run)
