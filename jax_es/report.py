@@ -1,6 +1,6 @@
 """One page about runs: ``python -m jax_es.report PATH [PATH …] --output report.html``.
 
-Configuration, curves, evaluation, video, versions and the command that makes it anew,
+Configuration, curves, evaluation, video, versions and the command that makes it again,
 in one file that needs nothing else: it can be mailed, archived, read on a phone.
 """
 

@@ -3,7 +3,7 @@
 After Agarwal et al. 2021, *Deep Reinforcement Learning at the Edge of the Statistical
 Precipice* (arXiv 2108.13264): with few seeds, means follow outliers and medians waste
 data; the mean of the middle half of all runs does neither. Its uncertainty comes from
-a stratified bootstrap, which draws seeds anew within each task.
+a stratified bootstrap, which draws seeds again within each task.
 """
 
 from collections.abc import Sequence

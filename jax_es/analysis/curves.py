@@ -44,23 +44,18 @@ Panels = dict[str, Lines]
 
 
 class Run(NamedTuple):
-    """A run as it is compared.
-
-    Attributes:
-        path: its folder.
-        config: its configuration.
-        method: how it was trained.
-        records: its finished generations, or evaluations; at least one.
-        task: what it learned.
-        variant: what learned it, unlike any other variant of the runs given.
-    """
+    """A run as it is compared."""
 
     path: str
     config: TrainConfig
     method: Method
+    """How it was trained."""
     records: list[GenerationRecord]
+    """Its finished generations, or evaluations; at least one."""
     task: str
+    """What it learned."""
     variant: str
+    """What learned it, unlike any other variant of the runs given."""
 
 
 def group(paths: Iterable[str | os.PathLike[str]]) -> Panels:
@@ -168,19 +163,14 @@ def variant(
 
 
 class Band(NamedTuple):
-    """A distribution over runs, as it moves along an axis of ``G`` points.
-
-    Attributes:
-        x: ``[G]``.
-        median: ``[G]``.
-        low: ``[G]``, the first quartile over the runs.
-        high: ``[G]``, the third.
-    """
+    """A distribution over runs, as it moves along an axis; every field is ``[G]``."""
 
     x: np.ndarray
     median: np.ndarray
     low: np.ndarray
+    """The first quartile over the runs."""
     high: np.ndarray
+    """The third quartile."""
 
 
 def band(runs: list[list[GenerationRecord]], x: str, y: str) -> Band:

@@ -1,7 +1,7 @@
 """What the figures share: style, panels, looks of lines, axes, legends.
 
-Lines differ in colour and dashes, areas in hatching, so that they are told apart in
-print. Axes begin at 0 where nothing lies below, and legends hide no data.
+Lines differ in colour and dashes, areas in hatching, so that they differ in print, too.
+Axes begin at 0 where nothing lies below, and legends hide no data.
 """
 
 import contextlib

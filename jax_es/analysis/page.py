@@ -105,7 +105,7 @@ class Variant:
         self.origin = origin(
             self.first.config, self.record["preset"], self.first.method
         )
-        # Fields that are newer than the run: nobody chose their values.
+        # Fields that are newer than the run: no user chose their values.
         self.newer = {*flat(self.first.config)} - {*flatten(self.record["config"])}
 
     @property
@@ -132,7 +132,7 @@ class Variant:
 
     @property
     def commands(self) -> list[str]:
-        """What trains it anew, at the commit that trained it."""
+        """What trains it again, at the commit that trained it."""
         preset, method = self.record["preset"], self.first.method
         seeds = [run.config.seed for run in self.runs]
         is_experiment = (
@@ -158,13 +158,13 @@ class Variant:
 
 def _differences(variants: Sequence[Variant]) -> list[list[object]]:
     """Lists the fields that all variants of a task have, and not all alike."""
-    told = [variant.values for variant in variants]
+    first, *others = decided = [variant.values for variant in variants]
     return [
-        [field, *(values[field] for values in told)]
-        for field in told[0]
+        [field, *(values[field] for values in decided)]
+        for field in first
         if field not in SAME_VARIANT
-        and all(field in values for values in told)
-        and any(values[field] != told[0][field] for values in told)
+        and all(field in values for values in others)
+        and any(values[field] != first[field] for values in others)
     ]
 
 

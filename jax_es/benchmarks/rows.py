@@ -50,21 +50,18 @@ Regime: TypeAlias = Literal["trained", "untrained", "atari"]
 
 
 class Row(NamedTuple):
-    """A line of the table.
-
-    Attributes:
-        kind: what is measured: physics, policy, generation or update.
-        network: one of :data:`NETWORKS`; none for physics.
-        condition: what is special about it, mostly nothing.
-        regime: which of the simulators' speeds it is compared with.
-        is_default: whether it is measured if nothing is said (six minutes in all).
-    """
+    """A line of the table."""
 
     kind: str
+    """What is measured: physics, policy, generation or update."""
     network: str = ""
+    """One of :data:`NETWORKS`; none for physics."""
     condition: str = ""
+    """What is special about it, mostly nothing."""
     regime: Regime = "trained"
+    """Which of the simulators' speeds it is compared with."""
     is_default: bool = True
+    """Whether it is measured if nothing is said (six minutes in all)."""
 
     @property
     def name(self) -> str:

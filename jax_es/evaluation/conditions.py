@@ -88,29 +88,23 @@ def sweeps(
 
 
 class SeedGroup(NamedTuple):
-    """Runs that differ in their seeds alone, and the parts that run all of them.
-
-    Attributes:
-        trained: their mean policies, by the runs' folders.
-        parts: built once.
-    """
+    """Runs that differ in their seeds alone, and the parts that run all of them."""
 
     trained: dict[Path, TrainedMean]
+    """Their mean policies, by the runs' folders."""
     parts: EvaluationParts
+    """Built once."""
 
 
 class Evaluation(NamedTuple):
-    """The episodes of one run.
-
-    Attributes:
-        path: the run's folder.
-        trained: its mean policy.
-        results: by condition; episode i has the same seed in all of them.
-    """
+    """The episodes of one run."""
 
     path: Path
+    """The run's folder."""
     trained: TrainedMean
+    """Its mean policy."""
     results: dict[Condition, EpisodeResults]
+    """By condition; episode i has the same seed in all of them."""
 
 
 def prepare(

@@ -52,7 +52,7 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
 
     with warnings.catch_warnings(), episode:
         # Gymnasium tries a window before it renders off screen, and the encoder is a
-        # process of its own: warnings about either concern nobody.
+        # process of its own: neither warning helps a user.
         warnings.simplefilter("ignore")
         observation, _ = episode.reset(seed=seed)
         shown = frame()  # the file is opened once there is something to write

@@ -45,18 +45,15 @@ Trial = Any
 
 
 class Settings(NamedTuple):
-    """What a study is; ``study.json`` holds it.
-
-    Attributes:
-        config: of the runs of a trial that changes nothing; its ``max_env_steps`` is
-            the last budget.
-        tuning: the search, whose fields are all named.
-        preset: where ``config`` comes from.
-    """
+    """What a study is; ``study.json`` holds it."""
 
     config: TrainConfig
+    """Of the runs of a trial that changes nothing; its ``max_env_steps`` is the last
+    budget."""
     tuning: TuningConfig
+    """The search, whose fields are all named."""
     preset: str
+    """Where ``config`` comes from."""
 
 
 def check(settings: Settings) -> Settings:
