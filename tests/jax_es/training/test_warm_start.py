@@ -184,8 +184,9 @@ def test_es_goes_on_from_its_own_last_weights(sources, folder):
     with GradientRun(RunDirectory(folder), build_for_evaluation(old)) as at_the_end:
         expected = at_the_end.evaluate(source.trained.mean, source.trained.statistics)
         unseen = at_the_end.evaluate(source.trained.mean, None)
-    np.testing.assert_array_equal(first.returns, expected.returns)
-    assert (unseen.returns != expected.returns).all()
+    # Except for rounding: an evaluation alone is another compiled program.
+    np.testing.assert_allclose(first.returns, expected.returns, rtol=1e-6)
+    assert not np.isclose(unseen.returns, expected.returns, rtol=1e-6).any()
 
 
 @pytest.mark.parametrize(
