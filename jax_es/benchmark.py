@@ -53,9 +53,7 @@ class Arguments:
     """Measure nothing; write a profile of one generation into this folder."""
     profile_network: str = "humanoid-dt-fast"
     """Whose generation is profiled."""
-    work: Annotated[Work, tyro.conf.arg(name="")] = dataclasses.field(
-        default_factory=Work
-    )
+    work: Annotated[Work, tyro.conf.arg(name="")] = Work()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         """Checks the fields."""
