@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ class RunDirectory:
 
     def exists(self) -> bool:
         """Returns whether the record is there."""
-        return (self.path / self.file).is_file()
+        return os.path.isfile(self.path / self.file)  # False for an impossible name
 
     def record(self) -> dict[str, Any]:
         """Reads what :meth:`create` and :meth:`update` wrote."""
@@ -135,7 +136,7 @@ class RunDirectory:
         """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
         files = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE)
         require(
-            not any((self.path / file).exists() for file in files),
+            not any(os.path.exists(self.path / file) for file in files),
             f"{self.path} holds a run already; continue it with --resume or choose "
             "another --name.",
         )
@@ -143,7 +144,7 @@ class RunDirectory:
         parts |= {self.path / METRICS_FILE: CONFIG_FILE, self.checkpoints: CONFIG_FILE}
         for part, file in parts.items():
             require(
-                not part.exists(),
+                not os.path.exists(part),
                 f"{part} is there, and {self.path / file}, to which it belongs, is "
                 "missing; restore that from a copy, or choose another --name.",
             )
