@@ -74,7 +74,7 @@ class MujocoTask(abc.ABC):
     def unhealthy(self) -> np.ndarray:
         """Returns ``[N]`` bool: who has fallen or left the range in which it may act.
 
-        Nobody, unless overridden. Called after :meth:`observation`.
+        All False unless overridden. Called after :meth:`observation`.
         """
         return np.zeros(len(self.qpos), bool)
 
@@ -330,7 +330,7 @@ class HumanoidStandup(HumanoidV5):
         return height - self.control_cost(actions) - self.contact_cost() + 1
 
     def unhealthy(self) -> np.ndarray:
-        """Nobody: it begins on its back."""
+        """All False: the robot starts lying down."""
         return np.zeros(len(self.qpos), bool)
 
 

@@ -115,7 +115,7 @@ class ClonablePolicy(Policy, Protocol):
     ) -> jax.Array:
         """Says how far its actions are from the recorded ones, step by step.
 
-        A step's loss depends on that step and earlier ones only, but for the last
+        A step's loss depends on that step and earlier ones only, except for the last
         timestep: some networks tell it to the whole window.
 
         Args:

@@ -101,7 +101,7 @@ class DecisionTransformerConfig(PolicyConfig):
     """A Decision Transformer (``decision-transformer``); defaults for Humanoid."""
 
     attention: Literal["window", "cache"] = "window"
-    """How the past is read: "window" encodes the last steps anew at every step, as in
+    """How the past is read: "window" encodes the last steps again at every step, as in
     the paper; "cache" keeps their keys and values and encodes new tokens only."""
     context_length: int = 20
     """What the transformer sees, in environment steps (three tokens each)."""

@@ -4,7 +4,7 @@ Each environment step is three tokens: return-to-go, state, action. Token ``3t +
 is number ``p`` of step ``t``. ``K`` is the context length in steps, ``d`` the width of
 a token, ``H`` the number of heads.
 
-A *window* holds the last steps' embedded tokens, which are all encoded anew at every
+A *window* holds the last steps' embedded tokens, which are all encoded again at every
 step. A *cache* holds their keys and values in every layer, so that a step computes its
 new tokens only. The two are not the same function: in a window the oldest token sees
 nothing before it, in a cache it was computed when it still did.

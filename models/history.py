@@ -58,7 +58,7 @@ class HistoryActor:
         returns_to_go, observations, actions, time = jnp.split(history, ends)
         observations = observations.reshape(length, size)  # [K·O] → [K, O]
         actions = actions.reshape(length - 1, num_actions)  # [(K-1)·A] → [K-1, A]
-        # Nobody reads the current step's action.
+        # The current step's action is not read.
         actions = jnp.concatenate([actions, jnp.zeros((1, num_actions))])
         timestep = jnp.round(time[0] * config.max_timestep).astype(jnp.int32)
         num_steps = jnp.minimum(timestep + 1, length)

@@ -42,7 +42,7 @@ def memory_limit() -> int:
 
 
 def check_memory(needs: Mapping[str, int], limit: int | None = None) -> None:
-    """Refuses what cannot fit into memory.
+    """Rejects what cannot fit into memory.
 
     Args:
         needs: bytes, by the argument and its value that ask for them; the ones that

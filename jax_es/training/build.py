@@ -270,7 +270,9 @@ def with_target_return(
 
 
 def check_cores(config: RolloutConfig) -> None:
-    """Refuses a new run more devices than there are cores; an old one keeps its own.
+    """Rejects a new run that asks for more devices than cores.
+
+    A resumed run keeps its count.
 
     Raises:
         ConfigError: if there are fewer cores than asked for.

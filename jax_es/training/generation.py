@@ -102,7 +102,7 @@ def _reference(parts: Parts, is_template: bool) -> PyTree:
 
 
 def place(parts: Parts, state: TrainState) -> TrainState:
-    """Puts the state where later generations have it, so that none compiles anew."""
+    """Puts the state where later generations have it, so that none compiles again."""
     return state._replace(es=parts.devices.share(state.es))
 
 

@@ -4,7 +4,7 @@
 them says how many there shall be, and what came out of the finished ones.
 
 All seeds train in one process. They have the same number of devices, which JAX fixes
-once a process; it starts once, and one stop signal ends them all. Each is built anew
+once a process; it starts once, and one stop signal ends them all. Each is built again
 and its programs are freed (70 MiB a seed of the quickstart), so that memory stays level
 and a seed's numbers are those of a run of its own. Whatever ends the process, a resume
 begins a new one.
@@ -206,7 +206,7 @@ def _number(value: Any) -> float:
 
 
 def check_buildable(config: TrainConfig, seeds: range) -> None:
-    """Refuses what cannot begin before there is a folder; one slot suffices."""
+    """Rejects what cannot begin, before there is a folder; one slot suffices."""
     parts = build(config, num_tasks=1)
     for seed in seeds:
         one = dataclasses.replace(config, seed=seed)

@@ -1,7 +1,7 @@
 """A run that begins with another run's θ: ``--init RUN``.
 
 What makes θ act as it did comes along: the observation statistics that it saw through,
-and a reference batch. The optimizer's momentum, the noise and the step cap begin anew.
+and a reference batch. The optimizer's momentum, the noise and the step cap start again.
 """
 
 import shlex
@@ -88,7 +88,7 @@ def _run(path: Path, seed: int) -> RunDirectory:
 
 
 def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
-    """Refuses an environment whose observations or actions are others."""
+    """Rejects an environment with other observations or actions."""
     there, here = trained.config.env, parts.config.env
     if there == here:
         return
@@ -112,7 +112,7 @@ def _sizes(observation_space: Any, action_space: Any) -> str:
 
 
 def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
-    """Refuses weights that would be of another shape or meaning here."""
+    """Rejects weights that would have another shape or meaning here."""
     there, here = trained.config, parts.config
     kind, kind_here = policy_kind(there.policy), policy_kind(here.policy)
     require(
@@ -140,7 +140,7 @@ def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> Non
 
 
 def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
-    """Refuses θ if it would no longer see what it saw."""
+    """Rejects θ if it would no longer see what it saw."""
     statistics, policy = trained.statistics, parts.policy
     require(
         parts.config.rollout.observation_statistics
