@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from jax_es.version import __version__
 
 if TYPE_CHECKING:
+    from jax_es.checks import ConfigError
     from jax_es.config import (
         CloningConfig,
-        ConfigError,
         EnvConfig,
         ESConfig,
         EvaluationConfig,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "CloningConfig": "config",
-    "ConfigError": "config",
+    "ConfigError": "checks",
     "EnvConfig": "config",
     "ESConfig": "config",
     "ESInfo": "es.openai_es",

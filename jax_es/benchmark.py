@@ -30,8 +30,8 @@ from typing import Annotated, Any
 import tyro
 
 from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose
+from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.config import require
 from jax_es.runs.files import check_writable, whole_file
 from jax_es.runs.machine import git_commit, machine, versions
 

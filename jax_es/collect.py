@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import tyro
 
+from jax_es.checks import check_types, require
 from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
 from jax_es.cli.signals import Stopped, StopSignals, report_stop
-from jax_es.config import check_types, require
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,

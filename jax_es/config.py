@@ -5,10 +5,10 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 """
 
 import dataclasses
-import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
+
+from jax_es.checks import require
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
 
@@ -17,117 +17,8 @@ Precision: TypeAlias = Literal[
 ]
 """What weights can be rounded to; ``float32`` leaves them as they are."""
 
-
-T = TypeVar("T")
-
-
-class ConfigError(ValueError):
-    """Bad input: one line that names the argument, the value and the remedy."""
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
-    if not condition:
-        raise ConfigError(message)
-
-
 MAX_THREADS = 4096
 """More than any machine has cores, and fewer than a process may have threads."""
-
-LARGE = ("max_env_steps", "steps", "buffer_size")
-"""Fields that count environment steps, of which there may be more than 2^31."""
-
-
-def check_integers(values: Mapping[str, object]) -> None:
-    """Checks that integers fit into the arrays and files that they end up in.
-
-    Args:
-        values: by the names of fields; others than integers are passed over.
-
-    Raises:
-        ConfigError: for the first that does not.
-    """
-    for name, value in values.items():
-        bits = 63 if name.rpartition(".")[2] in LARGE else 31
-        for number in value if isinstance(value, tuple) else (value,):
-            require(
-                not isinstance(number, int) or abs(number) < 2**bits,
-                f"{name} must be below 2^{bits}, got {number}.",
-            )
-
-
-def from_json(cls: type[T], values: Any) -> T:
-    """Builds a dataclass from plain values, nested dataclasses and tuples included.
-
-    Raises:
-        ConfigError: for unknown fields, as another version may have written.
-        TypeError: if a value is not of its field's type.
-    """
-    hints = typing.get_type_hints(cls)
-    arguments = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in check_types(values).items()
-    }
-    unknown = sorted(set(arguments) - set(hints))
-    if unknown:
-        raise ConfigError(
-            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
-            "written by another version of jax-es."
-        )
-    for name, value in arguments.items():
-        if dataclasses.is_dataclass(hints[name]):
-            arguments[name] = from_json(hints[name], value)
-    return cls(**check_types(arguments, **{name: hints[name] for name in arguments}))
-
-
-def check_types(values: Any, **expected: Any) -> dict[str, Any]:
-    """Checks the entries of a JSON object that there must be.
-
-    Args:
-        values: anything that was JSON.
-        **expected: the type of each entry, by its name.
-
-    Returns:
-        The values.
-
-    Raises:
-        TypeError: naming the entry.
-    """
-    if not isinstance(values, dict):
-        raise TypeError(f"an object is expected, got {_short(values)}")
-    for name, kind in expected.items():
-        if not is_of_type(values.get(name), kind):
-            raise TypeError(
-                f"{name} must be {getattr(kind, '__name__', kind)}, got "
-                f"{_short(values.get(name))}"
-            )
-    return values
-
-
-def is_of_type(value: object, hint: Any) -> bool:
-    """Returns whether a value is what a field with this type hint may hold.
-
-    Example:
-        >>> is_of_type(1, float), is_of_type(True, int), is_of_type((1,), tuple[int])
-        (True, False, True)
-    """
-    kind, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if kind is Literal:
-        return value in arguments
-    if kind in (typing.Union, types.UnionType):
-        return any(is_of_type(value, each) for each in arguments)
-    if kind is tuple:
-        return isinstance(value, tuple) and all(
-            is_of_type(each, arguments[0]) for each in value
-        )
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, (int, float) if hint is float else hint)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -511,38 +402,3 @@ class CloningConfig:
             require(
                 0 <= value < 1, f"{name} must be in [0, 1), got {value}; 0 is none."
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class TuningConfig:
-    """Settings of a hyperparameter search."""
-
-    search: tuple[str, ...] = ()
-    """What is searched: FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C, as
-    es.sigma=0.01:0.1:log policy.width=32,64,128 policy.hidden-sizes=64,64x64. The word
-    default stands for the preset's own fields, which are searched if none is given."""
-    trials: int = 20
-    """Configurations to try, the preset's own first; a resume may ask for more."""
-    seeds: int = 3
-    """Runs a trial, their seeds counting up from --seed."""
-    value: Literal["median", "mean"] = "median"
-    """What a trial is worth: median or mean of its runs' best evaluations."""
-    rungs: int = 3
-    """Budgets that a trial trains to, one after another, the last max-env-steps (of
-    each run); trials that are not among the best at one end there. 1 ends none."""
-    reduction_factor: int = 3
-    """η of successive halving: each budget is η times the one before, and about one
-    trial of η goes on to it."""
-
-    def __post_init__(self) -> None:
-        """Checks every field but search, which needs the configuration."""
-        for name, least in (
-            *(("trials", 1), ("seeds", 1), ("rungs", 1)),
-            ("reduction_factor", 2),
-        ):
-            value = getattr(self, name)
-            require(value >= least, f"{name} must be at least {least}, got {value}.")
-        require(
-            self.value in ("median", "mean"),
-            f"value must be median or mean, got {self.value!r}.",
-        )

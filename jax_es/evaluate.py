@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.config import Precision, require
+from jax_es.config import Precision
 from jax_es.runs.files import check_writable
 from jax_es.runs.find import find_runs
 

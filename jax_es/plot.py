@@ -21,8 +21,8 @@ from jax_es.analysis.curves import (
     sorted_into_panels,
     table,
 )
+from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.config import require
 
 OF_POPULATIONS = ("population", "time", "iteration")
 """Figures of what only OpenAI-ES has."""

@@ -8,13 +8,9 @@ pairs.
 import difflib
 from dataclasses import replace
 
+from jax_es.checks import ConfigError
 from jax_es.clipup_presets import CLIPUP_PRESETS
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    RolloutConfig,
-)
+from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
 from models import (
     IMAGE_POLICIES,

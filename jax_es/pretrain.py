@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from jax_es.checks import ConfigError, from_json, require
 from jax_es.cli.options import (
     CommandLine,
     input_errors,
@@ -28,15 +29,7 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.progress import opening
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.config import (
-    CloningConfig,
-    ConfigError,
-    EnvConfig,
-    EvaluationConfig,
-    RolloutConfig,
-    from_json,
-    require,
-)
+from jax_es.config import CloningConfig, EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
 from jax_es.runs.directory import RunDirectory, check_method, resume_options
 from jax_es.runs.find import check_name, find_run, how_to_use, path_to_resume

@@ -14,8 +14,8 @@ import tyro
 
 from jax_es.analysis.curves import Run, read_runs
 from jax_es.analysis.page import MEDIA_TYPES, is_nested, page
+from jax_es.checks import ConfigError, require
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.config import ConfigError, require
 from jax_es.runs.files import whole_file
 from jax_es.runs.folders import program_command
 

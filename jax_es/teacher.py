@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from jax_es.checks import ConfigError, require
 from jax_es.cli.options import (
     CommandLine,
     input_errors,
@@ -27,13 +28,7 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.progress import StepProgress, opening
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    EvaluationConfig,
-    RolloutConfig,
-    require,
-)
+from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
 from jax_es.runs.directory import RunDirectory, check_method, resume_options

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 import tyro
 
+from jax_es.checks import require
 from jax_es.cli.options import (
     input_errors,
     named_folder,
@@ -25,7 +26,6 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.config import require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import (
     RunDirectory,

@@ -9,16 +9,8 @@ import typing
 from typing import Any, TypeAlias
 
 import models
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-    check_integers,
-    from_json,
-    require,
-)
+from jax_es.checks import ConfigError, check_integers, from_json, require
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 
 PolicyConfig: TypeAlias = models.AnyPolicyConfig
 """What ``--policy`` chooses, for programs that do not train a whole ``TrainConfig``."""

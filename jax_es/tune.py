@@ -15,6 +15,7 @@ from typing import Annotated
 
 import tyro
 
+from jax_es.checks import require
 from jax_es.cli.options import (
     input_errors,
     named_folder,
@@ -25,7 +26,6 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.config import TuningConfig, require
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import check_name, path_to_resume
@@ -35,6 +35,7 @@ from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
 from jax_es.tuning import study as tuning
 from jax_es.tuning.search_space import configured
+from jax_es.tuning.settings import TuningConfig
 
 DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halving.
 

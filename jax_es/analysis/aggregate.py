@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.analysis.curves import Panels, common_grid, on_grid
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 
 
 class Scale(NamedTuple):

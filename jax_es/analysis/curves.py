@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import FREE_SETTINGS, OPENAI_ES, Method

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jax_es.analysis.curves import AXES, Band, Panels
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.runs.files import whole_file
 
 STYLE_FILE = Path(__file__).with_name("style.mplstyle")

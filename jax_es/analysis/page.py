@@ -17,7 +17,7 @@ from jax_es.analysis.curves import (
     sorted_into_panels,
     summary,
 )
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.runs.find import find_run
 from jax_es.runs.method import Method
 from jax_es.runs.reproduce import command, origin

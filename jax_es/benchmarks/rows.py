@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.presets import preset
 from jax_es.train_config import TrainConfig, from_dict, to_dict
 

@@ -23,8 +23,8 @@ import docstring_parser
 import tyro
 from tyro import _errors as tyro_errors
 
+from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
-from jax_es.config import ConfigError, check_integers, require
 from jax_es.runs.folders import program_command
 from jax_es.runs.metrics import MetricsError
 from jax_es.train_config import TrainConfig, policy_kind

@@ -32,7 +32,7 @@ from evosax.algorithms.distribution_based import distribution_based_algorithms
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 from evosax.algorithms.distribution_based.sv.base import SV_ES
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.es.fitness import replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
 from jax_es.types import PyTree

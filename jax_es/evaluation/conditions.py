@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.config import ConfigError, Precision
+from jax_es.checks import ConfigError
+from jax_es.config import Precision
 from jax_es.es.noise import FullNoise
 from jax_es.es.population import AntitheticPopulation, MeanPopulation
 from jax_es.evaluation.quantization import round_weights

@@ -11,7 +11,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig
 from jax_es.runs.files import whole_file
 from jax_es.training.build import make_single_env
 from jax_es.training.load_policy import LoadedPolicy

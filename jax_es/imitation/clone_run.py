@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import Progress
-from jax_es.config import CloningConfig, ConfigError, require
+from jax_es.config import CloningConfig
 from jax_es.imitation.cloning import Cloner, CloningState
 from jax_es.imitation.datasets import Episodes, read_episodes
 from jax_es.imitation.epoch_records import (

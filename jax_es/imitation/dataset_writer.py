@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, EnvConfig, require
+from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig
 from jax_es.imitation.datasets import (
     DATA_FOLDER,
     METADATA_FILE,

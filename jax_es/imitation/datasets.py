@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import ConfigError, check_types, require
+from jax_es.checks import ConfigError, check_types, require
 from jax_es.runs.files import read_json
 from jax_es.train_config import TrainConfig
 

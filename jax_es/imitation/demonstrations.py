@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.dataset_writer import DatasetWriter, Summary
 from jax_es.imitation.recording_env import RecordedEpisode, RecordingEnv

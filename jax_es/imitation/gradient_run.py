@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, View

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.streams import stream
 from jax_es.types import VectorEnv
 

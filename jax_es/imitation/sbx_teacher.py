@@ -23,7 +23,7 @@ from sbx.td3.policies import TD3Policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
 
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
 from jax_es.runs.files import whole_file

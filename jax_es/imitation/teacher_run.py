@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import StepProgress
-from jax_es.config import ConfigError, require
 from jax_es.imitation.gradient_run import GradientRun
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.checkpoint import Checkpoints

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from jax_es.config import ConfigError, from_json, require
+from jax_es.checks import ConfigError, from_json, require
 from jax_es.runs.method import Method
 
 TD3_ONLY = ("action_noise", "policy_delay")

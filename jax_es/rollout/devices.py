@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from envs.cores import available_cores
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.rollout.memory import memory_limit
 from jax_es.types import PyTree
 

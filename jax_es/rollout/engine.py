@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.es.population import Population
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.types import PyTree
 
 TASK_BYTES = 150

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_es.config import ConfigError, check_types, require
+from jax_es.checks import ConfigError, check_types, require
 from jax_es.runs.files import open_lock, read_json, whole_file
 from jax_es.runs.folders import (
     CONFIG_FILE,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 
 LOCK_FILE = ".lock"
 

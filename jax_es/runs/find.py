@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs, trust_option
 from jax_es.runs.folders import EXPERIMENT_FILE, no_run, program_command, runs_in
 

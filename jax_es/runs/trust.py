@@ -9,7 +9,7 @@ to begin with it or to resume it, and wherever it was made: a folder cannot prov
 import sys
 from pathlib import Path
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.runs.directory import RunDirectory, seed_runs
 
 _trusted: set[str] = set()

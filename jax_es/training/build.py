@@ -24,13 +24,8 @@ from envs.cores import available_cores
 from envs.faults import CheckedEnv, being_made
 from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    RolloutConfig,
-    require,
-)
+from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.rollout.devices import Devices
 from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from jax_es.checks import require
 from jax_es.cli.progress import Progress, opening
-from jax_es.config import require
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints

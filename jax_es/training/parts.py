@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy

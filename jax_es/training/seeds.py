@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.config import require
+from jax_es.checks import require
 from jax_es.rollout.devices import release_programs
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.config import ConfigError, require
+from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jax_es.config import ConfigError, is_of_type, require
+from jax_es.checks import ConfigError, is_of_type, require
 from jax_es.presets import unknown
 from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.config import ConfigError, TuningConfig, from_json, is_of_type, require
+from jax_es.checks import ConfigError, from_json, is_of_type, require
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.streams import stream
@@ -33,6 +33,7 @@ from jax_es.tuning.search_space import (
     space,
     unchanged,
 )
+from jax_es.tuning.settings import TuningConfig
 
 DATABASE = "study.db"
 """A finished study as Optuna's dashboard reads it."""

@@ -10,13 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
 from jax_es.train_config import differences, from_dict, policy_kind, to_dict

@@ -9,7 +9,8 @@ import pytest
 
 from jax_es import plot
 from jax_es.analysis import curves, drawing, figures, page
-from jax_es.config import ConfigError, EnvConfig, ESConfig
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.directory import RunDirectory

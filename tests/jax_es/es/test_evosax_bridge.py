@@ -11,7 +11,8 @@ from evosax.core.fitness_shaping import (
     weights_fitness_shaping_fn,
 )
 
-from jax_es.config import ConfigError, ESConfig
+from jax_es.checks import ConfigError
+from jax_es.config import ESConfig
 from jax_es.es.evosax_bridge import evosax_strategy
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es

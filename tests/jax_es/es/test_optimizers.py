@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_es.config import ConfigError, ESConfig
+from jax_es.checks import ConfigError
+from jax_es.config import ESConfig
 from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import clipup, make_optimizer
 

@@ -9,13 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.evaluate import main
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary

@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_es.config import ConfigError, RolloutConfig
+from jax_es.checks import ConfigError
+from jax_es.config import RolloutConfig
 from jax_es.imitation.cloning import Cloner, CloningConfig, warmed_up_adamw
 from jax_es.imitation.datasets import Episodes
 from jax_es.imitation.windows import random_starts, statistics_of, steps_of

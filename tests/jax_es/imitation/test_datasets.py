@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from jax_es.config import ConfigError, EnvConfig
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig
 from jax_es.imitation.datasets import find_dataset, read_episodes
 from jax_es.training.build import TrainConfig
 from models import MLPConfig

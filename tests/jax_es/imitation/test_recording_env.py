@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.imitation.recording_env import RecordingEnv, check_noise
 from tests.probe_envs import TargetEnv
 

@@ -21,8 +21,8 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from jax_es import evaluate, load_policy, plot, teacher
+from jax_es.checks import ConfigError
 from jax_es.cli.progress import StepProgress
-from jax_es.config import ConfigError
 from jax_es.imitation import teacher_run
 from jax_es.imitation.gradient_run import GradientRun
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of

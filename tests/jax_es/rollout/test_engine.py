@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from envs.make import make as make_vector_env
-from jax_es.config import ConfigError, ESConfig
+from jax_es.checks import ConfigError
+from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN

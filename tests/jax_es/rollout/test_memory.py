@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jax_es.config import ConfigError
+from jax_es.checks import ConfigError
 from jax_es.rollout import memory
 
 

@@ -8,13 +8,8 @@ import sys
 
 import pytest
 
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.metrics import MetricsError

@@ -13,13 +13,8 @@ import numpy as np
 import pytest
 
 from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning import CloningConfig
 from jax_es.imitation.dataset_writer import DatasetWriter
 from jax_es.imitation.dataset_writer import lock as dataset_lock

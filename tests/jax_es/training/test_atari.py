@@ -9,7 +9,8 @@ import pytest
 import models
 from envs.atari_env import make_single_atari_env
 from jax_es import load_policy, train_run
-from jax_es.config import ConfigError, EnvConfig, RolloutConfig
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.evaluate import main as evaluate
 from jax_es.presets import preset
 from jax_es.rollout.devices import Devices

@@ -12,15 +12,10 @@ import numpy as np
 import pytest
 
 from envs.make import make as make_vector_env
+from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN, MeanPopulation

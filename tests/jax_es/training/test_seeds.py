@@ -10,7 +10,8 @@ import pytest
 
 import jax_es
 from jax_es import train
-from jax_es.config import ConfigError, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.checks import ConfigError
+from jax_es.config import ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.metrics import read_metrics

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from jax_es import train
-from jax_es.config import (
-    ConfigError,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
 from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.rollout.observation_statistics import initial_statistics, observe
