@@ -92,6 +92,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         super().__init__(num_envs, *spaces, limit, descriptor)
         self.spec = self._vector_env.spec
         self._all_observed = False
+        self._is_varied = False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments and their processes."""
@@ -108,9 +109,15 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         # Gymnasium stacks the observations of all environments, so that each must
         # have been reset once; those outside the first mask still wait for theirs.
         chosen = mask if self._all_observed else np.ones(self.num_envs, bool)
-        if "variation" in options:
-            # Each environment is to read its own row.
-            self._vector_env.set_attr("variation", list(options.pop("variation")))
+        variation = options.pop("variation", None)
+        if variation is not None or self._is_varied:
+            # Each environment is to read its own row, and none after that.
+            rows = [
+                variation[i] if variation is not None and mask[i] else None
+                for i in range(self.num_envs)
+            ]
+            self._vector_env.set_attr("variation", rows)
+            self._is_varied = variation is not None
         observations, info = self._vector_env.reset(
             seed=all_seeds, options={**options, "reset_mask": chosen}
         )

@@ -127,8 +127,6 @@ def parse(argv: list[str]) -> Request:
     Raises:
         ConfigError: for unknown names and impossible values.
     """
-    from jax_es.training.build import check_cores, with_game
-
     line = split_command_line(argv)
     preset_name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:
@@ -144,6 +142,8 @@ def parse(argv: list[str]) -> Request:
         description=DESCRIPTION,
         learning_rate="--learning-rate",
     )
+    from jax_es.training.build import check_cores, with_game
+
     fields = ("env", "policy", "rollout", "evaluation", "seed")
     given = {name: getattr(arguments, name) for name in fields}
     config = with_game(dataclasses.replace(base, **given))

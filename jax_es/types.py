@@ -147,7 +147,8 @@ class VectorEnv(Protocol):
     the attribute ``resets_at_once``: rollouts wait until so many episodes have ended.
     One that describes what episodes did has ``descriptor_size`` (B) and a method
     ``descriptors() → [num_envs, B]``, read as episodes end. One that pays for staying
-    healthy says how much in ``info["reward_survive"]``, ``[num_envs]``.
+    healthy has a true ``pays_healthy_reward``, and says how much in
+    ``info["reward_survive"]``, ``[num_envs]``.
     """
 
     num_envs: int

@@ -113,6 +113,10 @@ def folder_of(name: str) -> str:
 def modules_of_jax_es(source: str) -> Iterator[str]:
     """Yields the modules of jax_es that a file imports, named as ``rollout/slots``."""
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("jax_es."):
+                    yield alias.name.removeprefix("jax_es.").replace(".", "/")
         if isinstance(node, ast.ImportFrom) and node.module:
             room, _, module = node.module.partition(".")
             names = [

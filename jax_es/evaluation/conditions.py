@@ -143,7 +143,10 @@ def prepare(
                 raise ConfigError(f"--target-returns, {path}: {error}") from error
         group = next((g for g in groups if _differ_in_seeds(g, trained)), None)
         if group is None:
-            group = SeedGroup({}, build_evaluation(trained.config, num_episodes))
+            noisy = any(c.weight_noise is not None for c in conditions)
+            kind = _perturbed if noisy else MeanPopulation
+            parts = build_evaluation(trained.config, num_episodes, kind)
+            group = SeedGroup({}, parts)
             groups.append(group)
         check_fits(trained, group.parts.policy)
         group.trained[path] = trained
@@ -213,16 +216,19 @@ def evaluate(
     if condition.weight_noise is None:
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
     else:
-        noise_seed = stream(seed, "weight noise").integers(2**31)
-        population = AntitheticPopulation(
-            mean=mean,
-            key=jax.random.key(noise_seed, impl="threefry2x32"),
-            sigma=jnp.float32(condition.weight_noise),
-            num_pairs=num_episodes,
-            noise=FullNoise(),
-        )
+        noise_seed = int(stream(seed, "weight noise").integers(2**31))
+        population = _perturbed(mean, condition.weight_noise, noise_seed, num_episodes)
         tasks = tasks._replace(member=2 * np.arange(num_episodes, dtype=np.int32))
     return parts.rollout.evaluate(population, tasks, trained.view())
+
+
+def _perturbed(
+    mean: PyTree, sigma: float = 1.0, seed: int = 0, num_episodes: int = 1
+) -> AntitheticPopulation:
+    """Returns the weights θ + σεᵢ of episode i as member 2i."""
+    key = jax.random.key(seed, impl="threefry2x32")
+    scale = jnp.float32(sigma)
+    return AntitheticPopulation(mean, key, scale, num_episodes, FullNoise())
 
 
 def episode_tasks(parts: EvaluationParts, num_episodes: int, seed: int) -> Tasks:

@@ -6,6 +6,7 @@ written in the order of the seeds; a collection that is continued plays what is 
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,11 @@ def collect(
         except BaseException as error:
             stop = error  # raised again after what has ended is kept
         ended = sorted(player.ended, key=lambda episode: episode.seed)
+        if stop is not None:
+            # A later one may have ended first: the dataset keeps the order of seeds.
+            seeds_ended = {episode.seed for episode in ended}
+            in_order = itertools.takewhile(seeds_ended.__contains__, missing[at:])
+            ended = ended[: len(list(in_order))]
         failed += [episode.seed for episode in ended if not episode.is_finite]
         writer.append([episode for episode in ended if episode.is_finite])
         num_steps += sum(len(episode.rewards) for episode in ended)

@@ -25,10 +25,13 @@ numbers in an observation):
   key data of the run's ``jax.random.key`` (threefry2x32).
 - ``observation_statistics``: ``count`` ``[]``, ``sum`` ``[O]`` and ``sum_of_squares``
   ``[O]`` of the observations seen so far, float64. The policy sees (o − mean) / std,
-  std being at least 0.1, or o itself while the count is 0, as in runs that use no
-  statistics; pixels are divided by 255 before.
+  std being at least ``rollout.std_floor``, within ±``rollout.observation_clip`` if
+  there is one, or o itself while the count is 0, as in runs that use no statistics;
+  pixels are divided by 255 before.
 - ``step_cap`` (environment steps, of the next generation's episodes),
   ``total_env_steps``, ``best_evaluation_return``: ``[]``.
+- ``num_pairs``: ``[]``, of the next generation, only where pairs follow the length of
+  episodes (``es.interactions_per_generation``).
 - ``reference``: ``[R, …]``, only of policies with virtual batch normalisation: the
   observations that it normalises activations by.
 

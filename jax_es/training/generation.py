@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.config import ESConfig
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
@@ -152,6 +153,11 @@ def run_generation(
     )
     members = population_tasks(
         config, generation, state.step_cap, state.num_pairs or None
+    )
+    require(
+        population.size == 2 * config.es.num_pairs,
+        f"es.num_pairs must be half of the strategy's {population.size} members, got "
+        f"{config.es.num_pairs}.",
     )
     result = parts.rollout.evaluate(
         population, evaluation.followed_by(members), view(config, state), on_step

@@ -110,12 +110,17 @@ def build(
     return Parts(**vars(parts), strategy=strategy)
 
 
-def build_evaluation(config: TrainConfig, num_tasks: int) -> EvaluationParts:
+def build_evaluation(
+    config: TrainConfig,
+    num_tasks: int,
+    population_of: Callable[[PyTree], Population] = MeanPopulation,
+) -> EvaluationParts:
     """Builds what evaluates a configuration's mean policy; no strategy, no optimizer.
 
     Args:
         config: of the run.
         num_tasks: the most episodes of an evaluation; there are no more slots.
+        population_of: what will be evaluated, as a function of θ, to tell its size.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
@@ -124,7 +129,7 @@ def build_evaluation(config: TrainConfig, num_tasks: int) -> EvaluationParts:
     key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
     mean = jax.eval_shape(parts.policy.init, key)
     try:
-        _check_fits(parts, {}, mean, MeanPopulation(mean))
+        _check_fits(parts, {}, mean, jax.eval_shape(population_of, mean))
     except ConfigError:
         parts.close()
         raise

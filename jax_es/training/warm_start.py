@@ -150,6 +150,16 @@ def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None
         "them θ would see others; add --rollout.observation-statistics or choose a run "
         "without.",
     )
+    if statistics is not None and statistics.count > 0:
+        there, here = trained.config.rollout, parts.config.rollout
+        for field in ("std_floor", "observation_clip"):
+            old, new = getattr(there, field), getattr(here, field)
+            require(
+                old == new,
+                f"{run.path} saw observations with rollout.{field} {old}, not {new}; "
+                f"add {shlex.join(option(f'rollout.{field}', old))} or choose another "
+                "run.",
+            )
     if needs_reference(policy):
         require(
             np.shape(trained.reference)[:1] == (policy.reference_size,),

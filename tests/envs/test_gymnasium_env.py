@@ -282,3 +282,32 @@ def test_a_fault_on_closing_is_a_warning(faulty_id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del env
+
+
+class VariedEnv(gymnasium.Env):
+    """Observes the variation of its episode; 0 without one."""
+
+    observation_space = gymnasium.spaces.Box(-9, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.seen = np.float32((options or {}).get("variation", [0.0]))
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, 1.0, False, False, {}
+
+
+def test_a_variation_lasts_for_its_episode_alone():
+    gymnasium.register("Varied-v0", VariedEnv, max_episode_steps=3)
+    try:
+        env = GymnasiumVectorEnv("Varied-v0", 2)
+        first, rows = np.array([True, False]), np.array([[5.0], [0.5]])
+        seen, _ = env.reset(seed=0, options={"reset_mask": first, "variation": rows})
+        assert seen.tolist() == [[5], [0]]
+        seen, _ = env.reset(seed=0, options={"reset_mask": ~first, "variation": rows})
+        assert seen.tolist() == [[5], [0.5]]
+        assert env.reset(seed=0)[0].tolist() == [[0], [0]]
+        env.close()
+    finally:
+        del gymnasium.registry["Varied-v0"]
