@@ -1,12 +1,12 @@
 """Episodes of a trained mean policy, played into a dataset.
 
-Episode i has the seed ``first_seed + i``. What a dataset lacks is played in blocks and
-written in the order of the seeds; a collection that is continued plays what is missing.
+The seeds are ``first_seed + i``. What a dataset lacks is played in blocks, each written
+in the order of its seeds. A collection that is stopped keeps what has ended, and one
+that is continued appends what is missing.
 """
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -144,11 +144,6 @@ def collect(
         except BaseException as error:
             stop = error  # raised again after what has ended is kept
         ended = sorted(player.ended, key=lambda episode: episode.seed)
-        if stop is not None:
-            # A later one may have ended first: the dataset keeps the order of seeds.
-            seeds_ended = {episode.seed for episode in ended}
-            in_order = itertools.takewhile(seeds_ended.__contains__, missing[at:])
-            ended = ended[: len(list(in_order))]
         failed += [episode.seed for episode in ended if not episode.is_finite]
         writer.append([episode for episode in ended if episode.is_finite])
         num_steps += sum(len(episode.rewards) for episode in ended)
