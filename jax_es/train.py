@@ -126,8 +126,10 @@ def _train(request: Request, signals: StopSignals) -> int:
     from jax_es.training.seeds import Experiment, train_seeds
 
     config, preset_name, run, resume, num_seeds = request
+    with input_errors():
+        how_to_continue = resume_options(run)
     try:
-        with run_errors(run.path, resume_options(run)):
+        with run_errors(run.path, how_to_continue):
             if num_seeds is None:
                 train_run(
                     config, run.path, resume, preset_name, check_stop=signals.check
