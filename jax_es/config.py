@@ -17,9 +17,6 @@ Precision: TypeAlias = Literal[
 ]
 """What weights can be rounded to; ``float32`` leaves them as they are."""
 
-MAX_THREADS = 4096
-"""More than any machine has cores, and fewer than a process may have threads."""
-
 
 @dataclasses.dataclass(frozen=True)
 class ESConfig:
@@ -114,16 +111,13 @@ class ESConfig:
                 value in known,
                 f"es.{name} must be one of {', '.join(known)}, got {value!r}.",
             )
-        require(self.rank >= 1, f"es.rank must be at least 1, got {self.rank}.")
+        for name in ("rank", "episodes_per_member", "schedule_generations"):
+            value = getattr(self, name)
+            require(value >= 1, f"es.{name} must be at least 1, got {value}.")
         require(
             self.rank == 1 or self.perturbation == "low-rank",
             f"es.rank {self.rank} has no meaning with es.perturbation "
             f"{self.perturbation}; add --es.perturbation low-rank.",
-        )
-        require(
-            self.episodes_per_member >= 1,
-            f"es.episodes_per_member must be at least 1, got "
-            f"{self.episodes_per_member}.",
         )
         self._check_steps()
         self._check_fitness()
@@ -139,11 +133,6 @@ class ESConfig:
             self.max_speed is None or self.optimizer == "clipup",
             f"es.max_speed {self.max_speed} has no meaning with es.optimizer "
             f"{self.optimizer}; add --es.optimizer clipup.",
-        )
-        require(
-            self.schedule_generations >= 1,
-            "es.schedule_generations must be at least 1, got "
-            f"{self.schedule_generations}.",
         )
 
     def _check_fitness(self) -> None:
@@ -297,9 +286,10 @@ class RolloutConfig:
                 "leave it out to use the whole machine.",
             )
         require(
-            (self.num_threads or 1) <= MAX_THREADS,
-            f"rollout.num_threads must be at most {MAX_THREADS}, got "
-            f"{self.num_threads}; leave it out to use all cores.",
+            # More than any machine's cores, fewer than a process may have threads.
+            (self.num_threads or 1) <= 4096,
+            f"rollout.num_threads must be at most 4096, got {self.num_threads}; leave "
+            "it out to use all cores.",
         )
         require(
             self.vectorization_mode in (None, "sync", "async"),

@@ -24,7 +24,8 @@ class StrategyState(Protocol):
 class Strategy(Protocol):
     """Decides who is evaluated, and how θ moves.
 
-    Two machines compute it alike: it holds nothing but its hyperparameters.
+    Two machines compute it alike: it holds nothing but its hyperparameters. (The types
+    are ``Any`` since pyright takes functions in a NamedTuple's fields for methods.)
     """
 
     @property
