@@ -6,6 +6,8 @@ data; the mean of the middle half of all runs does neither. Its uncertainty come
 a stratified bootstrap, which draws seeds again within each task.
 """
 
+import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -74,27 +76,22 @@ def check_comparable(panels: Panels) -> None:
         f"aggregate needs runs of at least two tasks, got {'; '.join(panels)}; one "
         "task's runs are compared by --figure learning.",
     )
-    for kind in {kind: 0 for lines in panels.values() for kind in lines}:
-        for task, lines in panels.items():
-            require(
-                kind in lines,
-                f"aggregate needs every variant on every task, but {kind} was not run "
-                f"on {task}; leave one of them out.",
-            )
-            require(
-                len(lines[kind]) > 1,
-                f"aggregate needs at least 2 seeds of each variant and task, but "
-                f"{kind} on {task} has 1.",
-            )
+    kinds = dict.fromkeys(kind for lines in panels.values() for kind in lines)
+    for (task, lines), kind in itertools.product(panels.items(), kinds):
+        runs = len(lines.get(kind, ()))
+        require(
+            runs > 1,
+            "aggregate needs at least 2 seeds of every variant on every task, but "
+            f"{kind} on {task} has {runs}; leave one of them out.",
+        )
 
 
 def is_comparable(panels: Panels) -> bool:
     """Returns whether the runs can be compared over tasks."""
-    try:
+    with contextlib.suppress(ConfigError):
         check_comparable(panels)
-    except ConfigError:
-        return False
-    return True
+        return True
+    return False
 
 
 def curve(

@@ -25,7 +25,7 @@ from jax_es.train_config import TrainConfig, differing, policy_kind
 AXES = {
     "env-steps": ("total_env_steps", "environment steps"),
     "generations": ("generation", "generation"),
-    "seconds": ("seconds_elapsed", "wall-clock time"),
+    "seconds": ("seconds_elapsed", "wall-clock time (h:mm:ss)"),
 }
 
 RETURNS = {

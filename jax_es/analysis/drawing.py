@@ -5,13 +5,12 @@ Axes begin at 0 where nothing lies below, and legends hide no data.
 """
 
 import contextlib
+import datetime
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from jax_es.analysis.curves import AXES, Band, Panels
 from jax_es.checks import ConfigError
@@ -115,24 +114,14 @@ def label_x(axis: Axes, x: str) -> None:
     """Names the x axis with its unit, in numbers of a readable size."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-    label, unit = AXES[x][1], 1.0
+    label, steps = AXES[x][1], (1, 2, 2.5, 5, 10)  # up to a power of ten
     if x == "env-steps":
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     elif x == "seconds":
-        longest = axis.get_xlim()[1]
-        units = (300, 1.0, "s"), (4 * 3600, 60.0, "min"), (math.inf, 3600.0, "h")
-        _, unit, name = next(u for u in units if longest < u[0])
-        label = f"{label} ({name})"
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s / unit:g}"))
-
-    class Round(MaxNLocator):
-        """Round numbers of the unit."""
-
-        def tick_values(self, vmin: float, vmax: float) -> Any:
-            return np.asarray(super().tick_values(vmin / unit, vmax / unit)) * unit
-
-    steps = (1, 2, 2.5, 5, 10)  # up to a power of ten
-    axis.xaxis.set_major_locator(Round(6, steps=steps, integer=x == "generations"))
+        steps = (1, 1.2, 1.8, 3, 6, 10)  # in whole minutes
+        clock = FuncFormatter(lambda s, _: str(datetime.timedelta(seconds=round(s))))
+        axis.xaxis.set_major_formatter(clock)
+    axis.xaxis.set_major_locator(MaxNLocator(6, steps=steps, integer=x != "env-steps"))
     axis.set_xlabel(label)
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from jax_es.analysis import aggregate
 from jax_es.analysis.curves import AXES, RETURNS, Band, Panels, band, on_grid
 from jax_es.analysis.drawing import (
-    Axes,
     Figure,
     add_legend,
     assign_looks,
@@ -99,27 +98,17 @@ def population(panels: Panels, x: str = "generations") -> Figure:
 def iteration(panels: Panels) -> Figure:
     """Draws the wall-clock time of each generation, one panel a task.
 
-    Compiling, and whatever halts a run, makes a few generations many times as long as
-    the others: they run off the top, where triangles mark them.
+    On a logarithmic axis: compiling, and whatever halts a run, makes a few generations
+    many times as long as the others.
     """
     figure, axes = subplots(len(panels))
     looks = assign_looks(with_seeds(panels))
     for axis, (task, lines) in zip(axes, panels.items(), strict=True):
-        bands = {
-            kind: band(runs, "generation", "seconds_total")
-            for kind, runs in sorted(lines.items())
-        }
-        top = 1.3 * max(
-            float(np.percentile(b.high[1:] if len(b.high) > 1 else b.high, 90))
-            for b in bands.values()
-        )
-        for row, (kind, values) in enumerate(bands.items()):
-            draw_band(axis, values, looks[kind])
-            _mark_above(axis, values, top, looks[kind]["color"], row)
-        axis.set(title=task, ylabel="wall-clock per generation (s)")
+        for kind, runs in sorted(lines.items()):
+            draw_band(axis, band(runs, "generation", "seconds_total"), looks[kind])
+        axis.set(title=task, ylabel="wall-clock per generation (s)", yscale="log")
         label_x(axis, "generations")
-        from_zero(axis)
-        axis.set_ylim(0, top)
+        from_zero(axis, "x")
     add_legend(figure, axes)
     return figure
 
@@ -232,23 +221,17 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
     figure, axes = subplots(len(panels))
     looks = assign_looks({n: n for n in _short_names([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
-        # Side by side, so that error bars do not hide each other.
-        for offset, evaluation, look in zip(
-            0.12 * (np.arange(len(looks)) - (len(looks) - 1) / 2),
-            evaluations,
-            looks.values(),
-            strict=True,
+        for row, (evaluation, look) in enumerate(
+            zip(evaluations, looks.values(), strict=True)
         ):
             returns = [evaluation.results[condition].returns for condition in shown]
             finite = [r[np.isfinite(r)] for r in returns]
             low, median, high = np.transpose(
-                [
-                    np.percentile(r, [25, 50, 75]) if len(r) else np.full(3, np.nan)
-                    for r in finite
-                ]
+                [np.percentile(r if len(r) else np.nan, [25, 50, 75]) for r in finite]
             )
             axis.errorbar(
-                np.arange(len(shown)) + offset,
+                # Side by side, so that error bars do not hide each other.
+                np.arange(len(shown)) + 0.1 * row,
                 median,
                 yerr=[median - low, high - median],
                 marker="o",
@@ -305,25 +288,6 @@ def _cells(panels: Panels) -> list[tuple[str, list[Any]]]:
         for task, lines in panels.items()
         for kind in sorted(lines)
     ]
-
-
-def _mark_above(axis: Axes, values: Band, top: float, colour: str, row: int) -> None:
-    """Marks the generations above ``top``, and says how far the highest is."""
-    over = values.x[values.median > top]
-    if not len(over):
-        return
-    marks = np.full(len(over), top)
-    axis.plot(over, marks, "^", color=colour, clip_on=False, zorder=3)
-    axis.annotate(
-        f"up to {values.median.max():.3g} s",
-        (values.x[values.median.argmax()], top),
-        (7, -4 - 11 * row),
-        textcoords="offset points",
-        va="center",
-        color=colour,
-        fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-    )
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:

@@ -1,9 +1,7 @@
 """An HTML page about runs that needs nothing but itself, from ``page.html``."""
 
 import base64
-import html
 import io
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +60,9 @@ def page(
         pictures={task: _pictures(task, runs, evolved) for task in tasks},
         differences={task: _differences(variants) for task, variants in tasks.items()},
         together=_together(sorted_into_panels(runs)),
-        time=_svg(figures.time(evolved), "Where the time went") if evolved else "",
+        time=_picture(figures.time(evolved), "Where the time went")
+        if evolved
+        else None,
         evaluations=evaluations or {},
         videos={str(file): data_url(file) for file in videos},
     )
@@ -168,7 +168,7 @@ def _differences(variants: Sequence[Variant]) -> list[list[object]]:
     ]
 
 
-def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[str]:
+def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[dict[str, str]]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
     lines = sorted_into_panels(runs)[task]
     # Of a single variant, the curve against time says what that against steps does.
@@ -183,37 +183,22 @@ def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[str]:
     if task in evolved:
         label = f"Wall-clock time of a generation on {task}"
         drawn[label] = figures.iteration({task: evolved[task]})
-    return [_svg(figure, label) for label, figure in drawn.items()]
+    return [_picture(figure, label) for label, figure in drawn.items()]
 
 
-def _together(panels: Panels) -> str:
+def _together(panels: Panels) -> dict[str, str] | None:
     if not aggregate.is_comparable(panels):
-        return ""
-    return _svg(figures.aggregated(panels, ("env-steps",)), "All tasks together")
+        return None
+    return _picture(figures.aggregated(panels, ("env-steps",)), "All tasks together")
 
 
-def _svg(figure: Any, label: str) -> str:
-    file = io.StringIO()
+def _picture(figure: Any, label: str) -> dict[str, str]:
+    """Returns a figure as an address that holds it, and what it shows."""
+    file = io.BytesIO()
     with drawing.style():
         figure.savefig(file, format="svg", metadata={"Date": None})
-    return inline_svg(file.getvalue(), label)
-
-
-def inline_svg(svg: str, label: str) -> str:
-    """Returns a picture as a part of the page.
-
-    Args:
-        svg: the file's text.
-        label: what the picture shows, for those who cannot see it; no other picture
-            of the page has it.
-    """
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # Pictures of one page share their ids' namespace.
-    name = re.sub(r"\W+", "-", label)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    attributes = f'role="img" aria-label="{html.escape(label)}" '
-    return svg.replace("<svg ", f"<svg {attributes}", 1)
+    data = base64.b64encode(file.getvalue()).decode()
+    return {"label": label, "source": f"data:image/svg+xml;base64,{data}"}
 
 
 def data_url(file: Path) -> str:

@@ -8,12 +8,12 @@ import contextlib
 import dataclasses
 import difflib
 import os
+import re
 import shutil
 import signal
 import sys
 import textwrap
 import traceback
-import typing
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.folders import program_command
 from jax_es.runs.metrics import MetricsError
-from jax_es.train_config import TrainConfig, policy_kind
+from jax_es.train_config import TrainConfig, flatten, policy_kind
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -53,7 +53,7 @@ def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> 
         program: takes the arguments, returns the exit code.
         argv: the arguments; the process's own if not given.
     """
-    warnings.showwarning = _show_warning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = DEBUG_OPTION in arguments
     arguments = [argument for argument in arguments if argument != DEBUG_OPTION]
@@ -67,12 +67,11 @@ def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> 
             ending = _ending(error, signals.signum)
             if ending is None:
                 raise
-            if debug:
-                report = getattr(error, "report", "")  # of another process, perhaps
-                sys.stderr.write(report or traceback.format_exc())
-            line, code = ending
-            sys.stderr.write(f"{line}\n")
-            return code
+            if debug:  # of another process, perhaps
+                report = getattr(error, "report", "") or traceback.format_exc()
+                sys.stderr.write(report)
+            sys.stderr.write(f"{ending[0]}\n")
+            return ending[1]
 
 
 def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
@@ -92,12 +91,6 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
         notes = getattr(error, "__notes__", [f"{DEBUG_OPTION} shows its traceback"])
         return "; ".join([f"error: {error}", *notes]), ENVIRONMENT_ERROR
     return None
-
-
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    """Prints a warning as one line, without the source line it came from."""
-    del category, filename, lineno, line
-    (file or sys.stderr).write(f"warning: {message}\n")
 
 
 @contextlib.contextmanager
@@ -176,7 +169,7 @@ def parse_options(
     """Reads options into a dataclass with tyro.
 
     Args:
-        arguments: the dataclass.
+        arguments: the dataclass. What is in a field that is a dataclass has no prefix.
         argv: the options.
         program: its name, as ``"train"``.
         default: the options' defaults, of a program that has a PRESET.
@@ -188,13 +181,11 @@ def parse_options(
         InputError: for whatever tyro rejects.
     """
     if learning_rate:
-        is_short = [argument.split("=")[0] == "--lr" for argument in argv]
-        pairs = zip(argv, is_short, strict=True)
-        argv = [a.replace("--lr", learning_rate, 1) if s else a for a, s in pairs]
+        argv = [re.sub("^--lr(?==|$)", learning_rate, argument) for argument in argv]
 
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
-        known = [name for name, _ in _options(default or arguments)]
-        raise InputError(f"{_reason(event, known)} (--help lists all options)")
+        reason = _reason(event, _names(arguments if default is None else default))
+        raise InputError(f"{reason} (--help lists all options)")
 
     usage = " [PRESET] [--policy KIND]" if default else ""
     with tyro_errors.on_parse_error(reject), _docstrings_in_one_line():
@@ -206,50 +197,45 @@ def parse_options(
             default=tyro.MISSING_NONPROP if default is None else default,
             config=(tyro.conf.AvoidSubcommands,),
         )
-    check_integers({name.replace("-", "_"): v for name, v in _options(parsed)})
+    for part in (parsed, *vars(parsed).values()):
+        if dataclasses.is_dataclass(part):
+            check_integers(vars(part))
     return parsed
+
+
+def _names(arguments: Any) -> list[str]:
+    """Returns the options of a dataclass, or of one with values, without dashes."""
+    if isinstance(arguments, type):
+        names = [field.name for field in dataclasses.fields(arguments)]
+    else:
+        values = dataclasses.asdict(arguments).items()
+        nested = [v if isinstance(v, dict) else {name: v} for name, v in values]
+        names = [name for part in nested for name in flatten(part)]
+    return [name.replace("_", "-") for name in names]
 
 
 def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
     """Says why tyro rejects a command line whose options are ``known``."""
-    if isinstance(event, tyro_errors.UnrecognizedArgs):
-        names = [token.lstrip("-").replace("_", "-") for token in event.tokens]
-        close = [n for name in names for n in difflib.get_close_matches(name, known)]
-        hint = f"; perhaps you meant --{' or --'.join(close)}" if close else ""
-        return f"Unrecognized options: {', '.join(event.tokens)}{hint}"
-    if isinstance(event, tyro_errors.MissingArgs):
-        names = [each.arg.display_name() for each in event.missing_arguments]
-        return f"Missing: {', '.join(names)}"
     argument = getattr(event, "argument", None)
-    name = argument.display_name() if argument is not None else ""
-    if isinstance(event, tyro_errors.InstantiationFailure):
-        message = " ".join(event.message.split())
-        return f"Error parsing {name}: {message}" if name else message
-    if isinstance(event, tyro_errors.InvalidChoice):
-        choices = ", ".join(event.choices)
-        return (
-            f"invalid choice {event.value!r} for argument '{name}'. Expected one of "
-            f"{choices}."
-        )
-    if isinstance(event, tyro_errors.BadValue) and argument is not None:
-        count = argument.lowered.nargs
-        return f"Missing value for argument '{name}'. Expected {count} values."
+    name = argument.display_name() if argument else ""
+    match event:
+        case tyro_errors.UnrecognizedArgs(tokens=tokens):
+            names = [token.lstrip("-").replace("_", "-") for token in tokens]
+            close = [c for n in names for c in difflib.get_close_matches(n, known)]
+            hint = f"; perhaps you meant --{' or --'.join(close)}" if close else ""
+            return f"Unrecognized options: {', '.join(tokens)}{hint}"
+        case tyro_errors.MissingArgs(missing_arguments=missing):
+            return f"Missing: {', '.join(m.arg.display_name() for m in missing)}"
+        case tyro_errors.InstantiationFailure(message=message):
+            prefix = f"Error parsing {name}: " if name else ""
+            return prefix + " ".join(message.split())
+        case tyro_errors.InvalidChoice(value=value, choices=choices):
+            expected = f"Expected one of {', '.join(choices)}."
+            return f"invalid choice {value!r} for argument '{name}'. {expected}"
+        case tyro_errors.BadValue(argument=bad):
+            expected = f"Expected {bad.lowered.nargs} values."
+            return f"Missing value for argument '{name}'. {expected}"
     return str(event)
-
-
-def _options(parsed: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the options of a dataclass by the names that tyro gives them."""
-    cls = parsed if isinstance(parsed, type) else type(parsed)
-    hints = typing.get_type_hints(cls, include_extras=True)
-    for field in dataclasses.fields(parsed):
-        value = getattr(parsed, field.name, None)
-        name = prefix + field.name.replace("_", "-")
-        if not dataclasses.is_dataclass(value):
-            yield name, value
-            continue
-        metadata = getattr(hints[field.name], "__metadata__", ())
-        is_nameless = any(getattr(each, "name", None) == "" for each in metadata)
-        yield from _options(value, prefix if is_nameless else f"{name}.")
 
 
 def _wrapped(text: str) -> str:
@@ -289,15 +275,13 @@ def take_option(arguments: list[str], option: str) -> str | None:
         ConfigError: if VALUE is missing.
     """
     for index, argument in enumerate(arguments):
-        if argument.startswith(f"{option}="):
-            return arguments.pop(index).split("=", 1)[1]
-        if argument == option:
-            require(
-                index + 1 < len(arguments),
-                f"{option} needs a value (--help lists all options)",
-            )
-            del arguments[index]
-            return arguments.pop(index)
+        name, equals, value = argument.partition("=")
+        if name != option:
+            continue
+        has_value = equals or index + 1 < len(arguments)
+        require(bool(has_value), f"{option} needs a value (--help lists all options)")
+        del arguments[index]
+        return value if equals else arguments.pop(index)
     return None
 
 
@@ -308,7 +292,5 @@ def names_environment(arguments: list[str]) -> bool:
 
 def named_folder(arguments: list[str]) -> tuple[Path, str | None]:
     """Returns ``--runs-dir`` and ``--name`` of a command line; takes none from it."""
-    copy = list(arguments)
-    name = take_option(copy, "--name")
-    runs_dir = take_option(copy, "--runs-dir") or take_option(copy, "--runs_dir")
-    return Path(runs_dir or "runs"), name
+    copy = [argument.replace("--runs_dir", "--runs-dir") for argument in arguments]
+    return Path(take_option(copy, "--runs-dir") or "runs"), take_option(copy, "--name")

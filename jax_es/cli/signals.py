@@ -39,23 +39,18 @@ class StopSignals:
         self._at_once = at_once
         self._requested_at = 0.0
         self._previous: dict[int, Any] = {}
-        self._hook: Any = None
 
     def __enter__(self) -> "StopSignals":
         """Installs the handlers."""
         if threading.current_thread() is threading.main_thread():  # Python's rule
             for signum in (signal.SIGINT, signal.SIGTERM):
                 self._previous[signum] = signal.signal(signum, self._request)
-            if self._at_once:
-                self._hook, sys.unraisablehook = sys.unraisablehook, self._raise_again
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restores the previous handlers; what comes from now on comes too late."""
         self._at_once = False
         self._restore()
-        if self._hook is not None:
-            sys.unraisablehook = self._hook
 
     def check(self) -> None:
         """Raises :class:`Stopped` once a signal has come."""
@@ -74,20 +69,6 @@ class StopSignals:
         elif time.monotonic() - self._requested_at >= PATIENCE_SECONDS:
             self._restore()
             signal.raise_signal(signum)  # which ends the program
-
-    def _raise_again(self, unraisable: Any) -> None:
-        """Raises later what a destructor or a callback (JAX has some) has swallowed."""
-        stopped = unraisable.exc_value
-        if not isinstance(stopped, Stopped):
-            self._hook(unraisable)
-            return
-
-        def raise_stopped(*_: object) -> None:
-            raise Stopped(stopped.signum)
-
-        self._previous.setdefault(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
-        signal.signal(signal.SIGALRM, raise_stopped)
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
 
 
 def report_stop(stop: Stopped, outcome: str) -> int:

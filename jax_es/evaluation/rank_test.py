@@ -19,6 +19,8 @@ class RankTest(NamedTuple):
     num_conditions: int
     num_blocks: int
     """Blocks whose returns are all finite; the others are left out."""
+    meaning: str
+    """What was found, in words."""
 
 
 def rank_test(returns: np.ndarray) -> RankTest:
@@ -39,18 +41,15 @@ def rank_test(returns: np.ndarray) -> RankTest:
     """
     returns = returns[np.isfinite(returns).all(axis=1)]
     num_blocks, num_conditions = returns.shape
-    name = "Wilcoxon signed-rank" if num_conditions == 2 else "Friedman"
-    if (returns == returns[:, :1]).all():
-        # Nothing to rank, which SciPy answers with NaN.
-        return RankTest(name, 0.0, 1.0, num_conditions, num_blocks)
-    test: Any = stats.wilcoxon if num_conditions == 2 else stats.friedmanchisquare
-    statistic, p_value = map(float, test(*returns.T))
-    return RankTest(name, statistic, p_value, num_conditions, num_blocks)
-
-
-def meaning(test: RankTest) -> str:
-    """Says in a line what a test found."""
+    name, test = "Friedman", stats.friedmanchisquare
+    if num_conditions == 2:
+        name, test = "Wilcoxon signed-rank", stats.wilcoxon
+    statistic, p_value = 0.0, 1.0  # of nothing to rank, which SciPy answers with NaN
+    if (returns != returns[:, :1]).any():
+        outcome: Any = test(*returns.T)
+        statistic, p_value = float(outcome.statistic), float(outcome.pvalue)
     found = "the return depends on it"
-    if test.p_value >= SIGNIFICANCE:
+    if p_value >= SIGNIFICANCE:
         found = "no evidence that the return depends on it"
-    return f"{found} (level {SIGNIFICANCE:g})"
+    meaning = f"{found} (level {SIGNIFICANCE:g})"
+    return RankTest(name, statistic, p_value, num_conditions, num_blocks, meaning)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
-from jax_es.evaluation.rank_test import meaning, rank_test
+from jax_es.evaluation.rank_test import rank_test
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
@@ -120,24 +120,21 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     except where several target returns are compared with each other.
     """
     tests = []
-    for field in dataclasses.fields(Condition):
-        name = field.name
+    for name in (field.name for field in dataclasses.fields(Condition)):
         swept = [c for c in evaluations[0].results if getattr(c, name) is not None]
         if not swept:
             continue
         if name != "target_return" or len(swept) == 1:
             swept = [BASE, *swept]
-        blocks = [[_finite_mean(e.results[c]) for c in swept] for e in evaluations]
         if len(evaluations) == 1:
-            columns = [evaluations[0].results[c].returns for c in swept]
-            blocks = np.stack(columns, axis=1)
-        test = rank_test(np.asarray(blocks))
+            blocks = [evaluations[0].results[c].returns for c in swept]
+        else:
+            blocks = [[_finite_mean(e.results[c]) for e in evaluations] for c in swept]
         tests.append(
             {
                 "changed": name,
                 "blocks": "episodes" if len(evaluations) == 1 else "runs",
-                **test._asdict(),
-                "meaning": meaning(test),
+                **rank_test(np.transpose(blocks))._asdict(),
             }
         )
     return tests
@@ -160,47 +157,49 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     """
     rows, tests = [], []
     for evaluations in experiments:
-        method, paths = evaluations[0].trained.method.title, []
-        for evaluation in evaluations:
-            paths.append(str(evaluation.path))
-            for condition, result in evaluation.results.items():
-                rows.append(_row(paths[-1], method, condition, summary(result)))
+        paths = [str(evaluation.path) for evaluation in evaluations]
+        shown = [
+            (path, condition, summary(result))
+            for path, evaluation in zip(paths, evaluations, strict=True)
+            for condition, result in evaluation.results.items()
+        ]
         name = paths[0]
         if len(evaluations) > 1:
             # Of characters: runs/hopper-seed0 and runs/hopper-seed1: runs/hopper-seed*.
             name = f"{os.path.commonprefix(paths)}* ({len(paths)} runs)"  # noqa: RUF071
-            for condition in evaluations[0].results:
-                over_runs = summary_over_runs(evaluations, condition)
-                rows.append(_row(name, method, condition, over_runs))
-        for test in rank_tests(evaluations):
-            changed = test.pop("changed").replace("_", " ")
-            said = (
-                "{name} test over {num_conditions} conditions and {num_blocks} "
-                "{blocks}, p = {p_value:.2g}: {meaning}."
+            shown += [
+                (name, condition, summary_over_runs(evaluations, condition))
+                for condition in evaluations[0].results
+            ]
+        method = evaluations[0].trained.method.title
+        rows += [_row(run, method, condition, found) for run, condition, found in shown]
+        tests += [
+            "{run}, {about}: {name} test over {num_conditions} conditions and "
+            "{num_blocks} {blocks}, p = {p_value:.2g}: {meaning}.".format(
+                run=name, about=test["changed"].replace("_", " "), **test
             )
-            tests.append(f"{name}, {changed}: {said.format(**test)}")
+            for test in rank_tests(evaluations)
+        ]
     return "\n\n".join([_aligned(rows), *tests])
 
 
 def _row(
-    name: str, method: str, condition: Condition, values: dict[str, Any]
+    run: str, method: str, condition: Condition, found: dict[str, Any]
 ) -> dict[str, str]:
-    formats = {
-        "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
-        "median": "{return_median:.2f}",
-        "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+    cells = {"mean return ± std": "none is finite", "median": "", "quartiles": ""}
+    if "return_mean" in found:
+        cells = {
+            "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
+            "median": "{return_median:.2f}",
+            "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+        }
+    cells |= {
         "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
         "episodes": "{episodes}",
         "not finite": "{nonfinite_returns}",
     }
-    if "return_mean" not in values:
-        formats |= {
-            "mean return ± std": "none is finite",
-            "median": "",
-            "quartiles": "",
-        }
-    cells = {head: text.format(**values) for head, text in formats.items()}
-    return {"run": name, "method": method, "condition": str(condition), **cells}
+    named = {"run": run, "method": method, "condition": str(condition)}
+    return named | {head: cell.format(**found) for head, cell in cells.items()}
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:

@@ -46,17 +46,13 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     follow_robot(episode)
     total, done, reward = 0.0, False, 0.0
     policy.reset()
-
-    def frame() -> np.ndarray:
-        with _renderable(env.id):
-            return np.asarray(episode.render())
-
     with warnings.catch_warnings(), episode:
         # Gymnasium tries a window before it renders off screen, and the encoder is a
         # process of its own: neither warning helps a user.
         warnings.simplefilter("ignore")
         observation, _ = episode.reset(seed=seed)
-        shown = frame()  # the file is opened once there is something to write
+        with _renderable(env.id):
+            frame = episode.render()  # the file is opened once there is one
         rate = episode.metadata.get("render_fps", 30)
         options: dict[str, Any] = {"fps": rate, "macro_block_size": 2}
         if file.suffix == ".gif":
@@ -67,10 +63,10 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
                 imageio.get_writer(draft, **options) as writer,
             ):
                 while not done:
-                    writer.append_data(shown)  # type: ignore
+                    writer.append_data(np.asarray(frame))  # type: ignore
                     action = policy(observation, reward)
                     observation, reward, ended, truncated, _ = episode.step(action)
-                    shown = frame()
+                    frame = episode.render()
                     total += float(reward)
                     done = ended or truncated
         except OSError as error:

@@ -81,7 +81,6 @@ class GradientRun:
         seconds_before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - seconds_before
         self._checkpoints = Checkpoints(run.checkpoints)
-        self._checkpoints.remove_unfinished()
         self._writer = MetricsWriter(run.path, num_evaluations - 1)
 
     def __enter__(self) -> "GradientRun":
@@ -134,7 +133,6 @@ class GradientRun:
         """
         if score(result.returns) > self.best:
             self.best = score(result.returns)
-            self._writer.check_place()
             self._checkpoints.save_best(step, self._state(mean, statistics, step))
         record = evaluation_record(
             self.num_evaluations,
@@ -160,7 +158,6 @@ class GradientRun:
         ``step`` is larger than that of earlier checkpoints, and ``more`` what else a
         resume needs.
         """
-        self._writer.check_place()
         self._checkpoints.save(step, {**self._state(mean, statistics, step), **more})
 
     def seconds(self) -> float:

@@ -1,20 +1,13 @@
 """Saves and restores the whole training state; a kill at any instant loses no step.
 
-On disk, inside ``runs/<name>/checkpoints/``::
-
-    last/12/state/          an ordinary Orbax PyTree checkpoint
-    last/12/manifest.json   the step, and the SHA-256 of every file
-    best/9/...              the same, for the best evaluation so far
-
-``last`` holds the most recent steps, ``best`` one step that pruning never touches.
-A step is written under a hidden name, synced to the disk and renamed into place; older
-steps are deleted after that. Saving a step that exists writes ``last/12.1`` beside it
-before it deletes ``last/12``. Where a step was damaged later, as the checksums tell, a
-restore uses the step before it.
+``checkpoints/last/12/state/`` is an ordinary Orbax PyTree checkpoint of step 12, and
+``checkpoints/best/9/state/`` that of the best evaluation so far. Orbax renames a step
+into place once it is written; older steps are deleted after that. Saving a step that
+exists writes ``last/12.1`` and then deletes ``last/12``.
 
 The state is any pytree of NumPy and JAX arrays, typed PRNG keys and Python numbers.
-What :mod:`jax_es.train` stores, by the name that Orbax uses (``O``
-numbers in an observation):
+What :mod:`jax_es.train` stores, by the name that Orbax uses (``O`` numbers in an
+observation):
 
 - ``es/mean``: θ, the policy's parameters, float32, as Flax names and nests them: a
   dense layer has ``kernel`` ``[inputs, outputs]`` and ``bias`` ``[outputs]``, a
@@ -39,26 +32,16 @@ Runs trained by gradients store ``es/mean``, ``es/generation`` (their steps),
 ``num_evaluations``, ``best_evaluation_return`` and, if they use them,
 ``observation_statistics``; clones also ``optimizer_state``, optax's of AdamW.
 
-Named tuples are stored as dictionaries of their fields, tuples and lists as
-dictionaries of ``"0"``, ``"1"``, …; a restore with a template turns them back. Leaves
-are stored as NumPy arrays, so each comes back with its exact bits, shape and dtype,
-float64 included although JAX runs without x64. Arrays without elements, which Orbax
-cannot hold, come from the template.
-
-Bare Orbax reads a step without this module, as nested dictionaries of NumPy arrays::
+Leaves are stored as NumPy arrays with their exact bits (``state_arrays.py``). Bare
+Orbax reads a step as nested dictionaries of them::
 
     import orbax.checkpoint as ocp
 
     state = ocp.PyTreeCheckpointer().restore("/…/runs/NAME/checkpoints/last/12/state")
     state["es"]["mean"]["head"]["kernel"]  # of a Decision Transformer
-
-Saving is synchronous: 3 MB take about 50 ms on two cores, little beside a generation,
-and no background thread can lose a step.
 """
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import re
@@ -75,9 +58,6 @@ from jax_es.runs.state_arrays import as_stored, like_template
 from jax_es.types import PyTree
 
 _STATE = "state"
-_MANIFEST = "manifest.json"
-# A hidden name never matches a step's, so unfinished work is never taken for one.
-_UNFINISHED = ".unfinished-"
 _STEP_NAME = re.compile(r"(0|[1-9][0-9]*)(\.[1-9][0-9]*)?")
 
 
@@ -135,11 +115,11 @@ class Checkpoints:
             state: a container pytree of arrays, typed keys and Python numbers.
 
         Returns:
-            The folder of the new step; it is on the disk.
+            The folder of the new step.
 
         Raises:
-            CheckpointError: the state holds something that is not an array, or it
-                cannot be written. Earlier steps are intact.
+            CheckpointError: the state holds something that is not an array, it cannot
+                be written, or the folder of the run is gone. Earlier steps are intact.
         """
         return self._save("last", step, state, self.keep)
 
@@ -147,18 +127,13 @@ class Checkpoints:
         """Saves a state as the best one in place of the previous, as :meth:`save`."""
         return self._save("best", step, state, 1)
 
-    def remove_unfinished(self) -> None:
-        """Deletes what a killed process left; only for the one process that saves."""
-        for path in self.directory.glob(f"*/{_UNFINISHED}*"):
-            shutil.rmtree(path)
-
     def restore(self, which: str | int = "last", template: PyTree = None) -> Restored:
         """Restores one state.
 
         Args:
-            which: ``"last"``, ``"best"`` or a step, as a number or in digits. A
-                damaged ``"last"`` falls back to the step before it, with a
-                :class:`CheckpointWarning`; a step asked for by number does not.
+            which: ``"last"``, ``"best"`` or a step, as a number or in digits. Where
+                Orbax cannot read ``"last"``, the step before it is taken, with a
+                :class:`CheckpointWarning`.
             template: a pytree like the saved one, whose structure, shapes, dtypes and
                 kinds of leaves (NumPy, JAX, key, number) the result gets; its values
                 are not used, and arrays may be ``jax.ShapeDtypeStruct``. Without one
@@ -172,12 +147,11 @@ class Checkpoints:
         # Listed again after a fault: a training process may have pruned what was read.
         while path := next((p for p in self._find(which) if p not in faults), None):
             try:
-                _check_intact(path)
                 with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
                     state = checkpointer.restore(path / _STATE)
             # Orbax documents no errors; any of them means that the step is of no use.
             except Exception as error:
-                faults[path] = str(error).partition("\n")[0]
+                faults[path] = str(error).partition("\n")[0][:200]
                 continue
             for fault, reason in faults.items():
                 if fault.exists():
@@ -224,8 +198,8 @@ class Checkpoints:
         if which not in ("last", "best"):
             paths = self._find("last") + self._find("best")
             return [path for path in paths if path.name.split(".")[0] == str(which)]
-        paths = (self.directory / which).glob("*")
-        found = [p for p in paths if _STEP_NAME.fullmatch(p.name) and p.is_dir()]
+        written = (state.parent for state in self.directory.glob(f"{which}/*/{_STATE}"))
+        found = [path for path in written if _STEP_NAME.fullmatch(path.name)]
         return sorted(found, key=_order, reverse=True)
 
     def _save(self, series: str, step: int, state: PyTree, keep: int) -> Path:
@@ -236,77 +210,38 @@ class Checkpoints:
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         folder = self.directory / series
-        unfinished = folder / f"{_UNFINISHED}{step}"
+        path = folder / f"{step}"
+        while (path / _STATE).exists():
+            path = path.with_name(f"{step}.{_order(path)[1] + 1}")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.remove_unfinished()
+            # Not its parents: a run whose folder was moved shall not go on without it.
+            self.directory.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-                checkpointer.save(unfinished / _STATE, tree)
-            content = {"step": step, "files": _digests(unfinished)}
-            (unfinished / _MANIFEST).write_text(json.dumps({"content": content}))
-            for written in [unfinished, *unfinished.rglob("*")]:
-                _sync(written)
-            path = folder / f"{step}"
-            while path.exists():
-                path = path.with_name(f"{step}.{_order(path)[1] + 1}")
-            unfinished.rename(path)
-            _sync(folder)
-            self._prune(series, path, keep)
+                checkpointer.save(path / _STATE, tree)
         # Orbax reports a full disk as ValueError, the file system as OSError.
         except (OSError, ValueError) as error:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            code = re.search(r"os_error_code='(\d+)'", str(error))
-            reason = os.strerror(int(code[1])) if code else str(error).split("\n")[0]
             raise CheckpointError(
-                f"cannot save a checkpoint in {folder}: {reason}; free space or make it"
-                " writable, then resume (earlier checkpoints are intact)"
+                f"cannot save a checkpoint in {folder}: {_reason(error)}; free space or"
+                " make it writable, then resume (earlier checkpoints are intact)"
             ) from error
+        older = [p for p in self._find(series) if _order(p)[0] < step]
+        for other in folder.iterdir():  # what killed processes left as well
+            if other != path and other not in older[: keep - 1]:
+                shutil.rmtree(other, ignore_errors=True)
         return path
 
-    def _prune(self, series: str, newest: Path, keep: int) -> None:
-        """Deletes all steps but ``newest`` and the ``keep - 1`` steps before it."""
-        others = [path for path in self._find(series) if path != newest]
-        older = [path for path in others if _order(path)[0] < _order(newest)[0]]
-        for path in others:
-            if path not in older[: keep - 1]:
-                # Deleting takes several calls; a half-deleted step has a hidden name.
-                trash = path.rename(path.with_name(f"{_UNFINISHED}deleted-{path.name}"))
-                shutil.rmtree(trash)
 
-
-def _check_intact(folder: Path) -> None:
-    """Raises an error unless a step has its name and the files that were saved."""
-    content = json.loads((folder / _MANIFEST).read_bytes())["content"]
-    if content["step"] != _order(folder)[0]:
-        raise ValueError(f"it holds step {content['step']}")
-    if content["files"] != _digests(folder):
-        raise ValueError("its files are not those that were saved")
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each of a step's files, by path."""
-    return {
-        file.relative_to(folder).as_posix(): hashlib.sha256(
-            file.read_bytes()
-        ).hexdigest()
-        for file in folder.rglob("*")
-        if file.is_file() and file.name != _MANIFEST
-    }
+def _reason(error: Exception) -> str:
+    """Returns what the operating system said, which Orbax wraps in its own words."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else str(error).partition("\n")[0]
 
 
 def _order(path: Path) -> tuple[int, int]:
     """Sorts ``2`` < ``12`` < ``12.1``; a step's number comes first."""
     step, _, attempt = path.name.partition(".")
     return int(step), int(attempt or 0)
-
-
-def _sync(path: Path) -> None:
-    """Waits until the disk has a file's bytes or a folder's names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -38,16 +38,12 @@ if TYPE_CHECKING:
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
 
-OPTIONAL = {
-    **{"created": str, "versions": dict, "machine": dict, "method": list},
-    **{"init": dict, "data": dict, "tuning": dict, "rungs": list},
+ENTRIES = {
+    **{"config": dict, "preset": str, "created": str, "versions": dict},
+    **{"machine": dict, "method": list, "init": dict, "data": dict, "tuning": dict},
+    **{"rungs": list, "num_seeds": int, "results": dict},
 }
-"""Entries that a record may have beside ``config`` and ``preset``; their types."""
-
-RESULT = dict.fromkeys(
-    ("first_evaluation", "final_evaluation", "best_evaluation"), float | None
-)
-"""What an experiment's record says of a finished seed (``seeds.py``)."""
+"""Entries of a record and their types; ``config`` and ``preset`` are always there."""
 
 FREE_TO_CHANGE = (
     "num_generations",
@@ -94,25 +90,18 @@ class RunDirectory:
         """Reads what :meth:`create` and :meth:`update` wrote."""
         if not self.exists():
             raise ConfigError(no_run(self.path))
+        file = self.path / self.file
         try:
-            record = read_json(self.path / self.file)
-            check_types(record, config=dict, preset=str)
+            record = read_json(file)
+            there = {"config", "preset", *check_types(record)}
+            check_types(record, **{k: v for k, v in ENTRIES.items() if k in there})
             from_dict(record["config"])
-            check_types(record, **{k: v for k, v in OPTIONAL.items() if k in record})
-            methods = [record["method"]] if "method" in record else []
-            if "init" in record:
-                check_types(record["init"], run=str, checkpoint=int, method=list)
-                methods.append(record["init"]["method"])
-            for method in methods:
-                check_types(Method(*method)._asdict(), name=str, settings=dict)
-            if self.file == EXPERIMENT_FILE:
-                check_types(record, num_seeds=int, results=dict)
-                for result in record["results"].values():
-                    if check_types(result, **RESULT).keys() != RESULT.keys():
-                        raise TypeError(f"a result has {', '.join(result)}")
+            for trained in (record, record.get("init", {})):
+                method = Method(*trained.get("method", OPENAI_ES))
+                check_types(method._asdict(), name=str, settings=dict)
         except (ValueError, TypeError) as error:
             raise ConfigError(
-                f"{self.path / self.file} is not the configuration of a run "
+                f"{file} is not the configuration of a run "
                 f"({str(error).rstrip('.')}); restore it from a copy or choose another "
                 "run."
             ) from error
@@ -134,20 +123,14 @@ class RunDirectory:
 
     def check_new(self) -> None:
         """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
-        files = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE)
+        names = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE, METRICS_FILE, "checkpoints")
+        parts = [self.path / name for name in names] + seed_folders(self.path)
+        there = next((part for part in parts if os.path.exists(part)), None)
         require(
-            not any(os.path.exists(self.path / file) for file in files),
-            f"{self.path} holds a run already; continue it with --resume or choose "
-            "another --name.",
+            there is None,
+            f"{self.path} holds a run already ({there}); continue it with --resume or "
+            "choose another --name.",
         )
-        parts = dict.fromkeys(seed_folders(self.path), EXPERIMENT_FILE)
-        parts |= {self.path / METRICS_FILE: CONFIG_FILE, self.checkpoints: CONFIG_FILE}
-        for part, file in parts.items():
-            require(
-                not os.path.exists(part),
-                f"{part} is there, and {self.path / file}, to which it belongs, is "
-                "missing; restore that from a copy, or choose another --name.",
-            )
 
     def create(self, config: TrainConfig, preset: str, **more: Any) -> None:
         """Makes the folder of a new run and writes the record.
@@ -176,17 +159,19 @@ class RunDirectory:
         self._write({**self.record(), **entries})
 
     def _write(self, record: dict[str, Any]) -> None:
-        try:
-            with whole_file(self.path / self.file) as draft:
-                draft.write_text(json.dumps(record, indent=2) + "\n")
-        except OSError as error:
-            raise ConfigError(self._cannot_write(error)) from error
+        with self._writable(), whole_file(self.path / self.file) as draft:
+            draft.write_text(json.dumps(record, indent=2) + "\n")
 
-    def _cannot_write(self, error: OSError) -> str:
-        return (
-            f"{self.path} cannot be written ({error.strerror}); make it writable or "
-            "choose another --runs-dir."
-        )
+    @contextlib.contextmanager
+    def _writable(self) -> Iterator[None]:
+        """Says in one line that a file system does not let the folder be written."""
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written ({error}); make it writable "
+                "or choose another --runs-dir."
+            ) from error
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -200,15 +185,14 @@ class RunDirectory:
             ConfigError: if another process is training it now, or nothing can be
                 written.
         """
-        try:
-            file = open_lock(self.path)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{self.path} is being trained by another process; wait for it, or "
-                "choose another --name."
-            ) from error
-        except OSError as error:
-            raise ConfigError(self._cannot_write(error)) from error
+        with self._writable():
+            try:
+                file = open_lock(self.path)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"{self.path} is being trained by another process; wait for it, or "
+                    "choose another --name."
+                ) from error
         with file:
             try:
                 yield
@@ -224,11 +208,10 @@ class RunDirectory:
         """Writes the traceback down, and tells the user where."""
         if not self.exists():
             return
+        log = self.path / ERROR_FILE
         with contextlib.suppress(OSError):
-            log = self.path / ERROR_FILE
-            with whole_file(log) as draft:
-                report = error.report or "".join(traceback.format_exception(error))
-                draft.write_text(report)
+            report = error.report or "".join(traceback.format_exception(error))
+            log.write_text(report)
             error.add_note(f"its traceback is in {log}")
         study = RunDirectory(self.path.parent.parent, STUDY_FILE)
         options = resume_options(study if study.exists() else self)
@@ -252,12 +235,10 @@ class RunDirectory:
         Raises:
             ConfigError: naming each field that differs, with both values.
         """
-        changed = {
-            name: values
-            for name, values in differences(self.config(), config).items()
-            if name not in FREE_TO_CHANGE
-        }
-        self.require_unchanged(changed)
+        changed = differences(self.config(), config)
+        self.require_unchanged(
+            {name: v for name, v in changed.items() if name not in FREE_TO_CHANGE}
+        )
 
     def require_unchanged(self, changed: dict[str, tuple[object, object]]) -> None:
         """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""

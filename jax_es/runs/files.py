@@ -1,14 +1,8 @@
-"""Files that a program writes: whole or not at all, and never through a link.
-
-What a link in someone else's folder points to is not ours to change: a file that is
-replaced replaces the link, and one that is appended to must not be a link.
-"""
+"""Files that a program writes: whole or not at all; and locks."""
 
 import contextlib
 import fcntl
-import io
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -29,32 +23,13 @@ def open_lock(folder: Path) -> IO[bytes]:
         OSError: if nothing can be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = open_to_append(folder / LOCK_FILE)
+    file = (folder / LOCK_FILE).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         file.close()
         raise
     return file
-
-
-def open_to_append(file: Path) -> IO[bytes]:
-    """Opens a file, which need not exist, unless it is a link.
-
-    Raises:
-        OSError: if it is a link, or cannot be opened.
-    """
-
-    def opener(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-    try:
-        return io.BufferedWriter(io.FileIO(str(file), "ab", opener=opener))
-    except OSError as error:
-        kind = "link" if file.is_symlink() else "folder" if file.is_dir() else None
-        if kind is None:
-            raise
-        raise OSError(error.errno, f"{file.name} is a {kind}, delete it") from error
 
 
 def read_json(file: Path) -> Any:
@@ -69,9 +44,8 @@ def read_json(file: Path) -> Any:
 def whole_file(file: Path) -> Iterator[Path]:
     """Lets a file be written aside, and renames it into place once it is finished.
 
-    What stood there before stays until then, and for good if the block raises. A link
-    is replaced, not followed. Something that is no file (``/dev/stdout``, a pipe) is
-    written to as it is.
+    What stood there before stays until then, and for good if the block raises.
+    Something that is no file (``/dev/stdout``, a pipe) is written to as it is.
 
     Args:
         file: the file; its folder is created.
@@ -93,7 +67,7 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def check_writable(option: str, file: Path | None) -> None:
-    """Checks that a file can be written later; leaves no trace but its folder.
+    """Checks that a file can be written later; a new one is there from now on.
 
     Args:
         option: what names the file on the command line.
@@ -105,17 +79,10 @@ def check_writable(option: str, file: Path | None) -> None:
     if file is None:
         return
     try:
-        if file.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        with contextlib.suppress(_UnwantedError), whole_file(file) as draft:
-            draft.open("a").close()
-            raise _UnwantedError
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("a").close()
     except OSError as error:
         raise ConfigError(
             f"{option} {file} cannot be written ({error.strerror}); choose another "
             "file."
         ) from error
-
-
-class _UnwantedError(Exception):
-    """The file shall not be kept."""

@@ -1,8 +1,10 @@
 """What may change a run's numbers beside its configuration: versions and machine."""
 
+import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,40 +17,30 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def versions() -> dict[str, str | None]:
-    """Returns what may change a run's numbers: versions, and what JAX computes on.
-
-    A package that is not installed has None.
-    """
+def versions() -> dict[str, str]:
+    """Returns the versions of installed packages, and what JAX computes on."""
     import jax  # late: --help reads this file
 
-    found: dict[str, str | None] = {
+    found = {
         "jax-es": __version__,
         "python": platform.python_version(),
         "platform": jax.default_backend(),
     }
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
     return found
 
 
 def git_commit() -> str | None:
     """Returns the commit of the source tree, with ``+`` if it was changed since."""
-    here = Path(__file__).parent
-
-    def git(*args: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(here), *args], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always"]
+    command += ["--exclude=*", "--abbrev=40", "--dirty=+"]
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "HEAD") + ("+" if changed else "")
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return done.stdout.strip()
 
 
 def machine() -> dict[str, Any]:
@@ -56,20 +48,13 @@ def machine() -> dict[str, Any]:
     from envs.cores import available_cores  # late: it loads JAX
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    model = None
+    with contextlib.suppress(OSError):
+        cores = Path("/proc/cpuinfo").read_text()
+        model = re.search(r"^model name\s*: (.*)$", cores, re.MULTILINE)
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": model[1] if model else platform.processor(),
         "cores": available_cores(),
         "memory_gib": round(memory, 1),
     }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -1,7 +1,7 @@
 """One record per generation: what a run did, on disk for people and for plots.
 
 ``metrics.jsonl`` in the run's folder is the authority, one JSON object a line, written
-whole and synced to the disk; ``tensorboard/`` mirrors it if tensorboardX is installed.
+whole and synced to the disk; ``tensorboard/`` mirrors it.
 JSON knows no NaN and no infinity: both are written as ``null`` and read back as NaN.
 
 Order matters for an exact resume: write a generation's record *before* its checkpoint.
@@ -14,9 +14,8 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
 
-from jax_es.runs.files import open_to_append, whole_file
+from jax_es.runs.files import whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord
 
 METRICS_FILE = "metrics.jsonl"
@@ -50,43 +49,36 @@ class MetricsWriter:
         run_directory: str | os.PathLike[str],
         resume_after_generation: int = -1,
     ) -> None:
+        from tensorboardX import SummaryWriter  # late: readers never need it
+
         directory = Path(run_directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / METRICS_FILE
+        self._path.touch()
         _drop_later_records(self._path, resume_after_generation)
-        self._file = open_to_append(self._path)
         first = resume_after_generation + 1
-        self._tensorboard = _open_tensorboard(directory / TENSORBOARD_FOLDER, first)
+        self._tensorboard = SummaryWriter(
+            str(directory / TENSORBOARD_FOLDER),
+            # TensorBoard forgets what earlier files say of this step and later ones.
+            purge_step=first,
+            # Files are named by the second they were opened in; this keeps two apart.
+            filename_suffix=f".{first:08d}.{os.getpid()}",
+        )
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
-        self.check_place()
-        self._file.write(_to_line(record))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        if self._tensorboard is not None:
-            for tag, value in tensorboard_scalars(record).items():
-                self._tensorboard.add_scalar(tag, value, record.generation)
-            self._tensorboard.flush()
-
-    def check_place(self) -> None:
-        """Raises ``MetricsError`` if the file is no longer in its place."""
-        try:
-            here = self._path.stat()
-        except OSError:
-            here = None
-        if here is None or not os.path.samestat(here, os.fstat(self._file.fileno())):
-            raise MetricsError(
-                f"{self._path} was moved, replaced or deleted while the run went on, "
-                "and nothing is written any more; put its folder back, then continue "
-                "with --resume."
-            )
+        # Opened each time: a run whose folder was moved shall not go on elsewhere.
+        with self._path.open("ab") as file:
+            file.write(_to_line(record))
+            file.flush()
+            os.fsync(file.fileno())
+        for tag, value in tensorboard_scalars(record).items():
+            self._tensorboard.add_scalar(tag, value, record.generation)
+        self._tensorboard.flush()
 
     def close(self) -> None:
         """Closes the files; closing twice does no harm."""
-        self._file.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        self._tensorboard.close()
 
     def __enter__(self) -> "MetricsWriter":
         """Returns the writer itself."""
@@ -114,7 +106,7 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[GenerationRecord
     path = Path(run_directory) / METRICS_FILE
     if not path.exists():
         raise MetricsError(f"{path} does not exist: give the directory of a run")
-    return [record for record, _ in _parse(path)]
+    return [_from_line(path, *numbered) for numbered in enumerate(_lines(path), 1)]
 
 
 def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationRecord]:
@@ -154,35 +146,28 @@ def _to_line(record: GenerationRecord) -> bytes:
     return json.dumps(values, allow_nan=False).encode() + b"\n"
 
 
-def _parse(path: Path) -> list[tuple[GenerationRecord, bytes]]:
-    """Returns the records of all whole lines, with the lines themselves."""
-    parsed = []
+def _lines(path: Path) -> list[bytes]:
+    """Returns all whole lines of a file, without their ends."""
     try:
-        content = path.read_bytes()
+        # What follows the last line end is being written, or a kill cut it short.
+        return path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
         raise MetricsError(
             f"{path} cannot be read ({error.strerror}): restore it from a backup"
         ) from error
-    # What follows the last line end is still being written, or a kill cut it short.
-    *lines, _ = content.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        try:
-            parsed.append((_from_json(json.loads(line)), line + b"\n"))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise MetricsError(
-                f"line {number} of {path} is not a record ({error}): restore the file"
-                " from a backup"
-            ) from error
-    return parsed
 
 
-def _from_json(values: dict[str, Any]) -> GenerationRecord:
-    """Builds a record; null is NaN, and so is what an older version lacks."""
-    known = {field.name: values.get(field.name) for field in FIELDS}
-    for field in FIELDS:
-        if known[field.name] is None and field.default is dataclasses.MISSING:
-            raise ValueError(f"no {field.name}")
-    return GenerationRecord(**{k: v for k, v in known.items() if v is not None})
+def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
+    """Reads a record; null is NaN, and so is what an older version lacks."""
+    try:
+        values = json.loads(line)
+        known = {field.name: values.get(field.name) for field in FIELDS}
+        return GenerationRecord(**{k: v for k, v in known.items() if v is not None})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise MetricsError(
+            f"line {number} of {path} is not a record ({error}): restore the file"
+            " from a backup"
+        ) from error
 
 
 def _drop_later_records(path: Path, last: int) -> None:
@@ -190,13 +175,11 @@ def _drop_later_records(path: Path, last: int) -> None:
 
     The file is replaced in one step: a kill leaves the old or the new one.
     """
-    if not path.exists():
-        return
-    kept = b"".join(line for record, line in _parse(path) if record.generation <= last)
-    if kept == path.read_bytes():
-        return
+    lines, records = _lines(path), read_metrics(path.parent)
+    pairs = zip(lines, records, strict=True)
+    kept = [line + b"\n" for line, record in pairs if record.generation <= last]
     with whole_file(path) as draft, draft.open("wb") as file:
-        file.write(kept)
+        file.writelines(kept)
         file.flush()
         os.fsync(file.fileno())
 
@@ -218,19 +201,3 @@ def tensorboard_scalars(record: GenerationRecord) -> dict[str, float]:
         if math.isfinite(value):
             scalars[f"{group}/{name}"] = value
     return scalars
-
-
-def _open_tensorboard(folder: Path, first: int) -> Any:
-    """Opens TensorBoard events, or returns None if tensorboardX is not installed."""
-    try:
-        # Imported here because it is optional, and readers of metrics never need it.
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(
-        str(folder),
-        # TensorBoard forgets what earlier files say of this step and later ones.
-        purge_step=first,
-        # Files are named by the second they were opened in; this keeps two apart.
-        filename_suffix=f".{first:08d}.{os.getpid()}",
-    )

@@ -119,17 +119,15 @@ def evaluation_record(
         seconds_elapsed: since the run began.
         env_steps: those of ``total_env_steps`` that the evaluation took.
     """
-    evaluated = return_statistics(returns)
+    evaluated = return_statistics(returns)._asdict()
+    names = ("mean", "std", "min", "max")
     return GenerationRecord(
         generation=generation,
         env_steps=env_steps,
         total_env_steps=total_env_steps,
-        evaluation_return_mean=evaluated.mean,
-        evaluation_return_std=evaluated.std,
-        evaluation_return_min=evaluated.min,
-        evaluation_return_max=evaluated.max,
-        evaluation_num_nonfinite=evaluated.num_nonfinite,
-        evaluation_length_mean=float(np.mean(np.asarray(lengths))),
+        **{f"evaluation_return_{name}": evaluated[name] for name in names},
+        evaluation_num_nonfinite=evaluated["num_nonfinite"],
+        evaluation_length_mean=float(np.asarray(lengths).mean()),
         best_evaluation_return=best,
         seconds_elapsed=seconds_elapsed,
     )
@@ -163,12 +161,13 @@ def return_statistics(returns: ArrayLike) -> ReturnStatistics:
     num_nonfinite = values.size - finite.size
     # A NaN stands in for an empty set: every statistic of it is NaN, without warnings.
     finite = finite if finite.size else np.array([np.nan])
+    low, high = np.percentile(finite, [2.5, 97.5])
     return ReturnStatistics(
-        mean=float(finite.mean()),
-        std=float(finite.std()),
-        min=float(finite.min()),
-        max=float(finite.max()),
-        p2_5=float(np.percentile(finite, 2.5)),
-        p97_5=float(np.percentile(finite, 97.5)),
-        num_nonfinite=num_nonfinite,
+        float(finite.mean()),
+        float(finite.std()),
+        float(finite.min()),
+        float(finite.max()),
+        float(low),
+        float(high),
+        num_nonfinite,
     )

@@ -50,24 +50,20 @@ def _from(config: TrainConfig, name: str, method: Method) -> Origin:
         base = for_teaching(base)
     elif method.name == CLONING:
         base = for_cloning(base)
-    base = _on_its_machine(base, config)
+    run = config.rollout
+    if run.num_slots is not None and run.num_devices is not None:
+        # As many slots as the preset has on the run's devices.
+        rollout = dataclasses.replace(
+            base.rollout,
+            num_slots=base.rollout.slots_on(run.num_devices),
+            slots_per_core=run.slots_per_core,
+        )
+        base = dataclasses.replace(base, rollout=rollout)
     # The program takes the preset's own policy, but a teacher an mlp.
     if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
         kind = None
     changes = differences(base, config)
     return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})
-
-
-def _on_its_machine(base: TrainConfig, config: TrainConfig) -> TrainConfig:
-    """Gives a preset as many slots as it has on a run's devices."""
-    run = config.rollout
-    if run.num_slots is None or run.num_devices is None:
-        return base
-    slots = base.rollout.slots_on(run.num_devices)
-    rollout = dataclasses.replace(
-        base.rollout, num_slots=slots, slots_per_core=run.slots_per_core
-    )
-    return dataclasses.replace(base, rollout=rollout)
 
 
 def command(

@@ -277,7 +277,6 @@ class _Session:
     ) -> None:
         self._parts, self._writer = parts, writer
         self._checkpoints = Checkpoints(run.checkpoints)
-        self._checkpoints.remove_unfinished()
         self._progress = progress
         self._check_stop = check_stop
         self._saved = first
@@ -349,12 +348,10 @@ class _Session:
         """Saves ``state`` unless its generation is saved already."""
         step = int(state.es.generation)
         if step > self._saved:
-            self._writer.check_place()
             self._checkpoints.save(step, state)
             self._saved = step
 
     def _save_best(self, state: TrainState, best: float) -> None:
-        self._writer.check_place()
         self._checkpoints.save_best(
             int(state.es.generation), state._replace(best_evaluation_return=best)
         )

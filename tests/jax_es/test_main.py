@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 
 import jax_es.__main__ as command
 from jax_es import plot, pretrain, teacher, train
-from jax_es.cli.options import run_program
 from jax_es.runs.folders import program_command
 
 ROOT = Path(__file__).parents[2]
@@ -134,23 +132,6 @@ def test_a_reader_who_has_seen_enough_gets_no_traceback():
     done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
     os.close(write)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
-
-
-def test_a_signal_is_not_lost_in_a_destructor(capsys):
-    class Interrupted:
-        def __del__(self):
-            signal.raise_signal(signal.SIGTERM)
-
-    def program(arguments):
-        Interrupted()
-        time.sleep(10)
-        return 0
-
-    before = signal.getsignal(signal.SIGALRM), sys.unraisablehook
-    assert run_program(program, []) == 128 + signal.SIGTERM
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("SIGTERM: stopped; ")
-    assert (signal.getsignal(signal.SIGALRM), sys.unraisablehook) == before
 
 
 IMPORTING = """

@@ -1,7 +1,6 @@
 """What is saved comes back to the bit, and no kill or damage loses a run."""
 
 import errno
-import json
 import os
 import resource
 import shutil
@@ -182,79 +181,54 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def flip_one_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 4
-    path.write_bytes(content)
-
-
 DAMAGES = {
     "truncated": truncate,
     "empty": lambda path: path.write_bytes(b""),
-    "a flipped bit": flip_one_bit,
-    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "missing": Path.unlink,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_to_any_file_is_noticed_and_the_previous_step_used(tmp_path, damage):
+def test_what_orbax_cannot_read_gives_way_to_the_step_before(tmp_path, damage):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(3, small_state(3))
     newest = checkpoints.save(4, small_state(4))
-    files = sorted(p.relative_to(newest) for p in newest.rglob("*") if p.is_file())
-    assert len(files) > 5
-    whole = shutil.copytree(newest, tmp_path / "whole")
-    for file in files:
-        DAMAGES[damage](newest / file)
-        with pytest.warns(CheckpointWarning) as caught:
-            assert_small_state(checkpoints.restore("last", SMALL))
-        (warning,) = caught
-        assert f"checkpoint {newest} is damaged" in str(warning.message)
-        assert "using step 3" in str(warning.message)
-        assert warning.filename == __file__
-        shutil.rmtree(newest)
-        shutil.copytree(whole, newest)
-    assert checkpoints.restore().step == 4
-
-
-FOREIGN = {
-    "another program's": lambda path: path.mkdir(),
-    "a copy": lambda path: shutil.copytree(path.with_name("3"), path),
-}
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_foreign_steps_are_passed_over_and_replaced(tmp_path, kind):
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    checkpoints.save(3, small_state(3))
-    FOREIGN[kind](tmp_path / "last" / "9")
-    with pytest.warns(CheckpointWarning, match="last/9 is damaged"):
-        assert checkpoints.restore("last", SMALL).step == 3
-    checkpoints.save(9, small_state(9))
-    assert checkpoints.restore("last", SMALL).step == 9
+    DAMAGES[damage](largest(newest))
+    with pytest.warns(CheckpointWarning) as caught:
+        assert_small_state(checkpoints.restore("last", SMALL))
+    (warning,) = caught
+    assert f"checkpoint {newest} is damaged" in str(warning.message)
+    assert "using step 3" in str(warning.message)
+    assert warning.filename == __file__
 
 
 def test_nothing_usable_names_directory_reasons_and_remedy(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, small_state(1))
     for path in (checkpoints.save(2, SMALL), checkpoints.save_best(1, SMALL)):
         truncate(largest(path))
-    truncate(largest(tmp_path / "last" / "1"))
-    for which, step in (("last", "last/2 ("), ("last", "last/1 ("), ("best", "best/1")):
+    for which, step in (("last", "last/2 ("), ("best", "best/1")):
         with pytest.raises(CheckpointError) as error:
             checkpoints.restore(which)
         for text in (f"'{which}' in {tmp_path}", step, "start a new run"):
             assert text in str(error.value)
 
 
-def test_steps_of_the_former_layout_are_restored(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    file = checkpoints.save(4, small_state(4)) / "manifest.json"
-    files = json.loads(file.read_text())["content"]["files"]
-    content = {"format": 1, "step": 4, "arrays": [], "files": files}
-    file.write_text(json.dumps({"content": content, "sha256": "0"}))
+def test_steps_of_older_versions_are_restored_and_pruned(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    path = checkpoints.save(4, small_state(4))
+    (path / "manifest.json").write_text("{}")
+    path.rename(tmp_path / "last" / "4.1")
     assert_small_state(checkpoints.restore("last", SMALL))
+    for step in (5, 6):
+        checkpoints.save(step, small_state(step))
+    assert sorted(os.listdir(tmp_path / "last")) == ["5", "6"]
+
+
+def test_a_run_whose_folder_was_moved_is_not_saved_elsewhere(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    with pytest.raises(CheckpointError, match="cannot save a checkpoint"):
+        checkpoints.save(1, SMALL)
+    assert os.listdir(tmp_path) == []
 
 
 # Errors
@@ -337,9 +311,9 @@ def test_a_full_disk_is_one_clear_error_and_leaves_earlier_steps(tmp_path, capfd
     assert f"last: {os.strerror(errno.EFBIG)}; free space" in line
     assert Checkpoints(tmp_path).steps() == [1]
     assert Checkpoints(tmp_path).restore("last").step == 1
-    Checkpoints(tmp_path).remove_unfinished()
-    assert os.listdir(tmp_path / "last") == ["1"]
     assert capfd.readouterr() == ("", "")
+    Checkpoints(tmp_path).save(2, SMALL)
+    assert sorted(os.listdir(tmp_path / "last")) == ["1", "2"]
 
 
 # Kills
@@ -349,34 +323,33 @@ class KilledError(BaseException):
     """Stands for a kill: nothing in the module catches it."""
 
 
-def die_before_operation(patch, fatal):
-    """Lets every file operation of a save count, and the ``fatal``-th raise."""
-    count = iter(range(10_000))
+def die_at(patch, fatal):
+    """Lets the ``fatal``-th of a save's operations raise, before or after it."""
+    count = iter(range(1000))
 
     def dying(function):
         def call(*args, **kwargs):
             if next(count) == fatal:
                 raise KilledError
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if next(count) == fatal:
+                raise KilledError
+            return result
 
         return call
 
-    for target, name in (
-        (os, "fsync"),
+    for owner, name in (
+        (Path, "mkdir"),
         (shutil, "rmtree"),
-        (Path, "rename"),
-        (Path, "write_text"),
         (ocp.PyTreeCheckpointer, "save"),
     ):
-        patch.setattr(target, name, dying(getattr(target, name)))
+        patch.setattr(owner, name, dying(getattr(owner, name)))
 
 
 @pytest.mark.parametrize(
-    ("series", "new_step"), [("last", 4), ("last", 3), ("best", 4)]
+    ("series", "new_step"), [("last", 4), ("last", 3), ("best", 4), ("best", 3)]
 )
-def test_dying_before_any_file_operation_loses_nothing(
-    tmp_path, monkeypatch, series, new_step
-):
+def test_dying_at_any_operation_loses_nothing(tmp_path, monkeypatch, series, new_step):
     """``new_step`` 4 is the usual case, 3 replaces the newest step."""
     old = small_state(3)
     new = jax.tree.map(lambda x: np.asarray(x + 1), old)
@@ -384,12 +357,12 @@ def test_dying_before_any_file_operation_loses_nothing(
     for step in (2, 3):
         checkpoints.save(step, old)
         checkpoints.save_best(step, old)
-    for fatal in range(0, 1000, 3):
+    for fatal in range(1000):
         directory = shutil.copytree(tmp_path / "before", tmp_path / str(fatal))
         checkpoints = Checkpoints(directory, keep=2)
         save = checkpoints.save if series == "last" else checkpoints.save_best
         with monkeypatch.context() as patch:
-            die_before_operation(patch, fatal)
+            die_at(patch, fatal)
             try:
                 save(new_step, new)
             except KilledError:
@@ -404,5 +377,5 @@ def test_dying_before_any_file_operation_loses_nothing(
         # What comes next works too, whatever the dead process left behind.
         save(new_step, new)
         assert_identical(checkpoints.restore(series, old).state, new)
-        assert not list((directory / series).glob(".*"))
-    assert 15 <= fatal < 99
+        assert len(os.listdir(directory / series)) == (1 if series == "best" else 2)
+    assert 6 <= fatal < 99

@@ -87,45 +87,51 @@ def contents(folder):
     return {path: path.read_bytes() for path in files}
 
 
-def test_nobody_touches_a_run_that_another_process_trains(tmp_path):
-    train_run(TINY, tmp_path)
-    before = contents(tmp_path)
-    with RunDirectory(tmp_path).lock():
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "made"
+    train_run(TINY, path)
+    return path
+
+
+@pytest.fixture
+def trained(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "trained")
+
+
+def test_nobody_touches_a_run_that_another_process_trains(trained):
+    before = contents(trained)
+    with RunDirectory(trained).lock():
         for resume in (True, False):
             with pytest.raises(ConfigError, match="another process"):
-                train_run(LONGER, tmp_path, resume=resume)
-    assert contents(tmp_path) == before
+                train_run(LONGER, trained, resume=resume)
+    assert contents(trained) == before
 
 
-def test_a_run_without_its_record_is_not_replaced(tmp_path):
-    train_run(TINY, tmp_path)
-    (tmp_path / "config.json").unlink()
-    before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=r"metrics.jsonl is there, .*config\.json"):
-        train_run(TINY, tmp_path)
-    (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(ConfigError, match="checkpoints is there"):
-        train_run(TINY, tmp_path)
-    assert contents(tmp_path).items() < before.items()
+def test_a_run_without_its_record_is_not_replaced(trained):
+    for name in ("config.json", "metrics.jsonl"):
+        (trained / name).unlink()
+        before = contents(trained)
+        with pytest.raises(ConfigError, match="holds a run already"):
+            train_run(TINY, trained)
+        assert contents(trained) == before
 
 
-def test_a_resume_refused_for_damaged_metrics_changes_nothing(tmp_path):
-    train_run(TINY, tmp_path)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
+def test_a_resume_refused_for_damaged_metrics_changes_nothing(trained):
+    with (trained / "metrics.jsonl").open("a") as file:
         file.write("damaged\n")
-    before = contents(tmp_path)
+    before = contents(trained)
     with pytest.raises(MetricsError, match="line 3"):
-        train_run(LONGER, tmp_path, resume=True)
-    assert contents(tmp_path) == before
+        train_run(LONGER, trained, resume=True)
+    assert contents(trained) == before
 
 
-def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(tmp_path):
-    train_run(TINY, tmp_path)
+def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(trained):
     left_open = dataclasses.replace(
         LONGER.rollout, num_devices=None, num_slots=None, slots_per_core=3
     )
-    train_run(dataclasses.replace(LONGER, rollout=left_open), tmp_path, resume=True)
-    assert find_run(tmp_path).config() == LONGER
+    train_run(dataclasses.replace(LONGER, rollout=left_open), trained, resume=True)
+    assert find_run(trained).config() == LONGER
 
 
 def test_an_experiment_folder_is_its_seeds_in_order(tmp_path):

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
@@ -17,13 +16,9 @@ from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning import CloningConfig
 from jax_es.imitation.dataset_writer import DatasetWriter
-from jax_es.imitation.dataset_writer import lock as dataset_lock
-from jax_es.imitation.datasets import read_metadata
-from jax_es.imitation.recording_env import RecordedEpisode
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
-from jax_es.runs.metrics import MetricsWriter
 from jax_es.train_config import TrainConfig, to_dict
 from jax_es.training.load_policy import load_policy
 from jax_es.training.loop import train_run
@@ -140,7 +135,6 @@ def test_no_entry_point_of_a_dataset_is_called(
         ({"total_episodes": -1}, "-1 episodes in"),
         ({"total_steps": [1]}, "total_steps must be int, got [1]"),
         ({"total_steps": 10**13}, "no memory for 10000000000000 steps"),
-        ({"observation_space": "[" * 100_000}, "recursion"),
         ({"observation_space": '{"type": "Box"}'}, "cannot be read ("),
     ],
 )
@@ -151,9 +145,7 @@ def test_edited_metadata_of_a_dataset_are_one_line(dataset, capsys, changes, wor
     assert words in line
 
 
-@pytest.mark.parametrize(
-    "content", [b"[" * 100_000, b"\xff\xfe", b"[]", b"{", b"5"], ids=str
-)
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"[]"], ids=len)
 def test_metadata_that_are_no_object_are_one_line(dataset, trained, capsys, content):
     (dataset / "data" / "metadata.json").write_bytes(content)
     for main, arguments in ((pretrain.main, CLONE), (collect.main, [trained, *RESUME])):
@@ -186,54 +178,6 @@ def test_a_resumed_collection_corrects_the_number_of_steps(
     assert f"{episodes} episodes, {stored['total_steps']} steps" in (
         capsys.readouterr().out
     )
-
-
-def test_links_in_a_run_are_not_written_through(trained, folder):
-    run, outside = RunDirectory(folder / "run"), folder / "outside"
-    shutil.copytree(trained, run.path)
-    outside.write_text("mine")
-    for name in (".config.json", ".unfinished-config.json"):
-        (run.path / name).symlink_to(outside)
-    run.update(preset="other")
-    assert run.record()["preset"] == "other"
-    assert outside.read_text() == "mine"
-    (run.path / ".lock").unlink()
-    (run.path / ".lock").symlink_to(outside)
-    with pytest.raises(ConfigError, match=r"\.lock is a link, delete it"), run.lock():
-        pass
-    (run.path / "metrics.jsonl").unlink()
-    (run.path / "metrics.jsonl").symlink_to(outside)
-    outside.write_text("")
-    with pytest.raises(OSError, match=r"metrics\.jsonl is a link"):
-        MetricsWriter(run.path, 0)
-    assert outside.read_text() == ""
-
-
-def test_links_in_a_dataset_are_not_written_through(dataset, folder):
-    outside = folder / "outside"
-    outside.mkdir()
-    file = dataset / "data" / "main_data.hdf5"
-    shutil.move(file, outside / "main_data.hdf5")
-    file.symlink_to(outside / "main_data.hdf5")
-    (outside / "metadata.json").write_text("mine")
-    (dataset / ".draft").symlink_to(outside)
-    before = {path: path.read_bytes() for path in outside.iterdir()}
-    writer = DatasetWriter(dataset)
-    flags = np.array([False, True])
-    observations, actions = np.zeros((3, 4), np.float32), np.zeros((2, 1), np.float32)
-    episode = RecordedEpisode(0, observations, actions, np.zeros(2), flags, flags)
-    writer.extend()
-    writer.append([episode])
-    writer.publish({})
-    assert {path: path.read_bytes() for path in outside.iterdir()} == before
-    assert read_metadata(dataset)["total_episodes"] == 5
-
-    (dataset / ".lock").unlink()
-    (dataset / ".lock").symlink_to(outside / "metadata.json")
-    message = r"\.lock is a link, delete it"
-    with pytest.raises(ConfigError, match=message), dataset_lock(dataset):
-        pass
-    assert (outside / "metadata.json").read_text() == "mine"
 
 
 @pytest.fixture
@@ -340,26 +284,15 @@ def changed_record(run, **changes):
 RECORDS = [
     ({"method": 5}, "method must be list, got 5"),
     ({"method": ["td3"]}, "settings"),
-    ({"method": [5, {}]}, "name must be str, got 5"),
     ({"versions": None}, "versions must be dict, got None"),
-    ({"machine": [1]}, "machine must be dict, got [1]"),
-    ({"init": {"run": "x"}}, "checkpoint must be int, got None"),
+    ({"init": 7}, "init must be dict, got 7"),
     ({"preset": 5}, "preset must be str, got 5"),
     ({"config": None}, "config must be dict, got None"),
-    ({"config": {"env": "x"}}, "policy kind must be one of"),
     ({"config": {"policy": {"kind": []}}}, "unhashable"),
     ({"config": {"policy": {"kind": "mlp"}, "env": "x"}}, "object is expected"),
     (
         {"config": {"policy": {"kind": "mlp"}, "es": {"sigma": "0.1"}}},
         "sigma must be float, got '0.1'",
-    ),
-    (
-        {"config": {"policy": {"kind": "mlp", "hidden_sizes": ["a"]}}},
-        "hidden_sizes must be tuple",
-    ),
-    (
-        {"config": {"policy": {"kind": "mlp"}, "rollout": {"num_slots": True}}},
-        "num_slots must be",
     ),
 ]
 
@@ -379,7 +312,7 @@ def test_an_edited_record_is_one_line(trained, folder, capsys, changes, words):
         assert words in line
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe{", b"5", b""], ids=len)
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe{", b"5"], ids=len)
 def test_a_record_that_is_no_object_is_one_line(trained, folder, capsys, content):
     shutil.copytree(trained, folder / "runs" / "edited")
     Path("runs/edited/config.json").write_bytes(content)
@@ -387,17 +320,11 @@ def test_a_record_that_is_no_object_is_one_line(trained, folder, capsys, content
     assert "runs/edited/config.json is not the configuration of a run (" in line
 
 
-RESULT = {"first_evaluation": 1.0, "final_evaluation": None, "best_evaluation": 2.0}
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"results": []}, "results must be dict, got []"),
         ({"results": {}, "num_seeds": "three"}, "num_seeds must be int, got 'three'"),
-        ({"results": {"0": 5}}, "an object is expected, got 5"),
-        ({"results": {"0": {**RESULT, "new": 1.0}}}, "a result has"),
-        ({"results": {"0": {**RESULT, "best_evaluation": "x"}}}, "got 'x'"),
     ],
 )
 def test_an_edited_experiment_is_one_line(trained, folder, capsys, changes, words):
@@ -407,18 +334,3 @@ def test_an_edited_experiment_is_one_line(trained, folder, capsys, changes, word
     line = refused(train.main, ["--resume", "--name", "edited"], capsys)
     assert "runs/edited/experiment.json is not the configuration of a run (" in line
     assert words in line
-    changed_record(Path("runs/edited"), results={"0": RESULT})
-    assert RunDirectory(Path("runs/edited"), "experiment.json").record()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [{}, {"content": 5}, {"content": {"step": 1, "files": {"/dev/zero": "0"}}}],
-    ids=str,
-)
-def test_an_edited_manifest_is_one_line(trained, folder, capsys, content):
-    shutil.copytree(trained, "edited")
-    for file in Path("edited").rglob("manifest.json"):
-        file.write_text(json.dumps(content))
-    line = refused(evaluate.main, ["edited"], capsys)
-    assert "no usable checkpoint 'best' in" in line

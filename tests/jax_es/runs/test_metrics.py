@@ -5,11 +5,11 @@ import json
 import math
 import os
 import struct
-import sys
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tensorboardX.proto import event_pb2
 
 from jax_es.runs.metrics import MetricsWriter, read_metrics, tensorboard_scalars
 from jax_es.runs.records import (
@@ -175,7 +175,6 @@ def test_return_statistics_of_nothing_are_nan(returns, count):
 
 def read_events(file):
     """Reads the TensorBoard events of a file, record by record."""
-    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     content = file.read_bytes()
     events = []
     while content:
@@ -215,12 +214,3 @@ def test_tensorboard_gets_no_nan_and_no_population_of_an_evaluation(tmp_path):
     assert "evaluation/evaluation_return_mean" in scalars
     assert not any(tag.startswith("population/") for tag in scalars)
     assert all(map(math.isfinite, scalars.values()))
-
-
-def test_without_tensorboardx_there_is_only_jsonl(tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("tensorboardX.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    write_all(tmp_path, range(2))
-    assert len(read_metrics(tmp_path)) == 2
-    assert os.listdir(tmp_path) == ["metrics.jsonl"]

@@ -170,7 +170,7 @@ def test_an_experiment_without_its_record_is_not_begun_anew(folder, capsys):
     (folder / "runs/many/experiment.json").unlink()
     assert train.main([*OPTIONS, "--seeds", "1", "--name", "many"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert "seed-9 is there, and runs/many/experiment.json, to which" in line
+    assert "runs/many holds a run already (runs/many/seed-9)" in line
     assert not (folder / "runs/many/experiment.json").exists()
 
 
