@@ -193,6 +193,7 @@ def test_a_browser_shows_all_of_it(page, browse, tmp_path):
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_off_at_1280_pixels(browse, tmp_path):
     page = tmp_path / "report.html"
     runs = (ROOT / "results" / "learning_curves").glob("*")

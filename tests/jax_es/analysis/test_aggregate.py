@@ -90,7 +90,7 @@ def test_the_program_draws_and_prints_it(paths, tmp_path, capsys):
     ("keep", "references", "words"),
     [
         (slice(0, 4), {}, "at least two tasks"),
-        (slice(0, 6), {}, "lstm was not run on Ant-v5"),
+        (slice(0, 6), {}, "lstm on Ant-v5 has 0"),
         (slice(0, 7), {}, "at least 2 seeds"),
         (slice(None), {"Swimmer-v5": 1.0}, "no run of that task"),
         (slice(None), {"Ant-v5": 100.0}, "Ant-v5 cannot be normalised"),
