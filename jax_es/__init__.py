@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
     from jax_es.train_config import TrainConfig
+    from jax_es.training.custom_policy import custom_policy
     from jax_es.training.load_policy import LoadedPolicy, load_policy
     from jax_es.training.loop import train_run
     from jax_es.training.seeds import train_seeds
@@ -60,6 +61,7 @@ _HOME = {
     "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
     "configure_cpu_devices": "rollout.devices",
+    "custom_policy": "training.custom_policy",
     "find_runs": "runs.find",
     "load_policy": "training.load_policy",
     "openai_es": "es.openai_es",
@@ -91,6 +93,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "configure_cpu_devices",
+    "custom_policy",
     "find_runs",
     "load_policy",
     "openai_es",

@@ -11,7 +11,12 @@ from dataclasses import replace
 from jax_es.checks import ConfigError
 from jax_es.clipup_presets import CLIPUP_PRESETS
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
-from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.train_config import (
+    POLICY_KINDS,
+    CustomPolicyConfig,
+    TrainConfig,
+    policy_kind,
+)
 from models import (
     IMAGE_POLICIES,
     AnyPolicyConfig,
@@ -185,7 +190,8 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
 
     Args:
         name: one of :data:`PRESETS`.
-        policy: one of ``POLICY_KINDS``; the preset's own if not given.
+        policy: one of ``POLICY_KINDS`` or ``module:Name``; the preset's own if not
+            given.
 
     Raises:
         ConfigError: for unknown names; it lists the closest ones.
@@ -195,6 +201,8 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
     config = PRESETS[name]
     if policy is None:
         return config
+    if ":" in policy:
+        return replace(config, policy=CustomPolicyConfig(target=policy))
     if policy not in POLICY_KINDS:
         raise ConfigError(unknown("policy", policy, POLICY_KINDS))
     if policy == policy_kind(config.policy):

@@ -43,7 +43,12 @@ from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_import, trust_source
-from jax_es.train_config import POLICY_KINDS, TrainConfig
+from jax_es.train_config import (
+    POLICY_KINDS,
+    CustomPolicyConfig,
+    TrainConfig,
+    policy_kind,
+)
 
 if TYPE_CHECKING:
     from jax_es.training.seeds import Experiment, SeedResult
@@ -53,7 +58,8 @@ DESCRIPTION = f"""Trains a policy with OpenAI-ES.
 
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
 
-KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
+KIND: {", ".join(POLICY_KINDS)}, or module:Name for a network of your own (default: the
+preset's).
 
 The options' defaults below are those of the chosen preset."""
 
@@ -75,8 +81,9 @@ class Arguments:
     numbers as if it had never stopped. Without a PRESET its own configuration is
     taken."""
     trust: bool = False
-    """Import the modules that environments of --resume and --init name (module:id),
-    which may run any code; not needed for one that --env.id names."""
+    """Import the modules that environments (module:id) and policies (module:Name) of
+    --resume and --init name, which may run any code; not needed for what --env.id and
+    --policy name."""
 
 
 class Request(NamedTuple):
@@ -170,6 +177,10 @@ def parse(argv: list[str]) -> Request:
     else:
         preset_name = DEFAULT_PRESET if line.preset is None else line.preset
         default = preset(preset_name, line.kind)
+        if isinstance(default.policy, CustomPolicyConfig):
+            from jax_es.training.custom_policy import with_options
+
+            default = with_options(default)
     arguments = parse_options(
         Arguments,
         line.rest,
@@ -197,6 +208,8 @@ def parse(argv: list[str]) -> Request:
         run.check_resumable(config)
         named = names_environment(line.rest)
         check_import(config.env.id, run.path, arguments.trust or named)
+        kind = policy_kind(config.policy)
+        check_import(kind, run.path, arguments.trust or line.kind == kind)
         is_experiment = run.file == EXPERIMENT_FILE
         require(
             is_experiment or arguments.seeds is None,

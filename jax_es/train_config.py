@@ -5,8 +5,9 @@ It imports nothing heavy, so that ``--help`` shows it without starting JAX.
 
 import dataclasses
 import os
-import typing
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import tyro
 
 import models
 from jax_es.checks import ConfigError, check_integers, from_json, require
@@ -25,13 +26,29 @@ POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CustomPolicyConfig(models.PolicyConfig):
+    """A network of the user's own (``--policy module:Name``)."""
+
+    target: Annotated[str, tyro.conf.Suppress]
+    """What builds it, as ``module:Name``."""
+    options: Annotated[dict[str, Any], tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=dict
+    )
+    """Values for its own fields."""
+
+
+AnyPolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
+"""Settings of any policy that can be trained."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """Everything that determines a run's numbers."""
 
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     """The environment."""
-    policy: models.AnyPolicyConfig = dataclasses.field(
+    policy: AnyPolicyConfig = dataclasses.field(
         default_factory=models.DecisionTransformerConfig
     )
     """The network and how its outputs become actions."""
@@ -92,15 +109,21 @@ class TrainConfig:
             object.__setattr__(self, "init", os.path.normpath(self.init))
 
 
-def policy_kind(config: models.AnyPolicyConfig) -> str:
+def policy_kind(config: AnyPolicyConfig) -> str:
     """Returns the name by which a policy is chosen on the command line."""
+    if isinstance(config, CustomPolicyConfig):
+        return config.target
     return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
     """Returns a configuration as plain JSON values; :func:`from_dict` reads it."""
     values = dataclasses.asdict(config)
-    values["policy"] = {"kind": policy_kind(config.policy), **values["policy"]}
+    policy = values["policy"]
+    if isinstance(config.policy, CustomPolicyConfig):
+        policy |= policy.pop("options")  # as the command line names them
+        del policy["target"]
+    values["policy"] = {"kind": policy_kind(config.policy), **policy}
     return values
 
 
@@ -114,6 +137,8 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
     values = dict(values)
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)
+    if isinstance(kind, str) and ":" in kind:
+        return _build(values, _custom(kind, policy))
     if kind not in POLICY_KINDS:
         raise ConfigError(
             f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
@@ -122,12 +147,19 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
     if issubclass(POLICY_KINDS[kind], models.IMAGE_POLICIES):
         # Runs from before it was a field had a floor of 0.1 under pixels in [0, 1].
         values["rollout"] = {"std_floor": 25.5, **rollout}
-    return typing.cast(
-        TrainConfig,
-        from_json(
-            TrainConfig, {**values, "policy": from_json(POLICY_KINDS[kind], policy)}
-        ),
-    )
+    return _build(values, from_json(POLICY_KINDS[kind], policy))
+
+
+def _custom(target: str, policy: dict[str, Any]) -> CustomPolicyConfig:
+    """Builds the configuration of a user's own network; imports nothing."""
+    shared = {field.name for field in dataclasses.fields(models.PolicyConfig)}
+    options = {name: policy.pop(name) for name in [*policy] if name not in shared}
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    return CustomPolicyConfig(target=target, options=options, **policy)
+
+
+def _build(values: dict[str, Any], policy: AnyPolicyConfig) -> TrainConfig:
+    return from_json(TrainConfig, {**values, "policy": policy})
 
 
 def differences(

@@ -25,7 +25,10 @@ ALLOWED = {
 # What only these files of jax_es know. Rooms are packages like any other: only the
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
-    "models": {"training/build", "presets", "clipup_presets", "train_config"},
+    "models": {
+        *("training/build", "training/custom_policy"),
+        *("presets", "clipup_presets", "train_config"),
+    },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
         *(
@@ -39,7 +42,7 @@ HOMES = {
     "evosax": {"es/evosax_bridge"},
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
-        *("benchmark", "teacher", "collect", "tune"),
+        *("benchmark", "teacher", "collect", "tune", "train_config"),
     },
     "docstring_parser": {"cli/options"},
     "rich": {"cli/progress"},
@@ -75,7 +78,10 @@ LEVELS = [
 DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}
 DEVICE_FILE = "jax_es/rollout/devices.py"
 # Files that import by a name, always of their own package.
-LAZY = {"jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"}
+LAZY = {
+    *("jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"),
+    "jax_es/training/custom_policy.py",  # the user's own module
+}
 
 
 def violations(path: str, source: str) -> Iterator[str]:

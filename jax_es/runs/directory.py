@@ -30,7 +30,14 @@ from jax_es.runs.folders import (
 from jax_es.runs.machine import git_commit, machine, versions
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import METRICS_FILE
-from jax_es.train_config import TrainConfig, differences, differing, from_dict, to_dict
+from jax_es.train_config import (
+    TrainConfig,
+    differences,
+    differing,
+    from_dict,
+    policy_kind,
+    to_dict,
+)
 
 if TYPE_CHECKING:
     from envs.faults import EnvironmentFailure
@@ -307,5 +314,8 @@ def resume_options(run: RunDirectory) -> str:
 
 
 def trust_option(run: RunDirectory) -> str:
-    """Returns `` --trust`` if a run's environment imports a module (``trust.py``)."""
-    return " --trust" if run.exists() and ":" in run.config().env.id else ""
+    """Returns `` --trust`` if a run imports a module of the user's (``trust.py``)."""
+    if not run.exists():
+        return ""
+    config = run.config()
+    return " --trust" if ":" in config.env.id + policy_kind(config.policy) else ""

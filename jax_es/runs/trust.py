@@ -1,9 +1,10 @@
 """Which modules a run may bring along: none, unless the user says so.
 
-The environment ``module:id`` is made by importing ``module``, and a module may run any
-code. Named on this command line, or in a configuration that a Python program passes, it
-is the user's own word. Read from a run's folder it is not, whether to evaluate the run,
-to begin with it or to resume it, and wherever it was made: a folder cannot prove that.
+The environment ``module:id`` is made by importing ``module``, and so is the policy
+``module:Name``; a module may run any code. Named on this command line, or in a
+configuration that a Python program passes, it is the user's own word. Read from a run's
+folder it is not, whether to evaluate the run, to begin with it or to resume it, and
+wherever it was made: a folder cannot prove that.
 """
 
 import sys
@@ -11,31 +12,38 @@ from pathlib import Path
 
 from jax_es.checks import require
 from jax_es.runs.directory import RunDirectory, seed_runs
+from jax_es.train_config import TrainConfig, policy_kind
 
 _trusted: set[str] = set()
 """Modules that were trusted once: as good as imported, as long as the process lives."""
 
 
-def check_import(env_id: str, path: Path, trust: bool = False) -> None:
-    """Checks that an environment's module may be imported.
+def check_import(target: str, path: Path, trust: bool = False) -> None:
+    """Checks that the module of an environment or a policy may be imported.
 
     Args:
-        env_id: the environment; most are no module's.
+        target: the environment's id or the policy's kind; most are no module's.
         path: the run that names it, for the message.
         trust: whether the user has said so.
 
     Raises:
         ConfigError: naming the module, unless it is imported already or trusted.
     """
-    module, colon, _ = env_id.partition(":")
+    module, colon, _ = target.partition(":")
     if trust:
         _trusted.add(module)
     require(
         not colon or module in _trusted or module in sys.modules,
-        f"{path} has the environment {env_id}, for which the module {module} would be "
-        "imported, and a module may run any code; if you trust it add --trust (from "
-        f"Python: trust=True, or import {module} first).",
+        f"{path} names {target}, for which the module {module} would be imported, and "
+        "a module may run any code; if you trust it add --trust (from Python: "
+        f"trust=True, or import {module} first).",
     )
+
+
+def check_imports(config: TrainConfig, path: Path, trust: bool = False) -> None:
+    """Checks a run's environment and its policy as :func:`check_import` does."""
+    for target in (config.env.id, policy_kind(config.policy)):
+        check_import(target, path, trust)
 
 
 def trust_source(init: str) -> None:
@@ -43,4 +51,4 @@ def trust_source(init: str) -> None:
     path = Path(init)
     for run in (RunDirectory(path), *seed_runs(path)):
         if run.exists():
-            check_import(run.config().env.id, run.path, trust=True)
+            check_imports(run.config(), run.path, trust=True)

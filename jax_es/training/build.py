@@ -28,7 +28,14 @@ from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.rollout.devices import Devices
-from jax_es.train_config import POLICY_KINDS, TrainConfig, policy_kind
+from jax_es.train_config import (
+    POLICY_KINDS,
+    AnyPolicyConfig,
+    CustomPolicyConfig,
+    TrainConfig,
+    policy_kind,
+)
+from jax_es.training.custom_policy import make_custom_policy
 from jax_es.types import Policy, PyTree, VectorEnv
 
 
@@ -189,7 +196,7 @@ def with_game(config: TrainConfig) -> TrainConfig:
 
 
 def make_policy(
-    config: models.AnyPolicyConfig,
+    config: AnyPolicyConfig,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
 ) -> Policy:
@@ -198,6 +205,10 @@ def make_policy(
     Raises:
         ConfigError: if the policy cannot take the spaces.
     """
+    if isinstance(config, CustomPolicyConfig):
+        return make_custom_policy(
+            config, observation_space.shape or (), action_spec(action_space)
+        )
     takes_images = isinstance(config, models.IMAGE_POLICIES)
     takes = "images" if takes_images else "observation vectors"
     if not (

@@ -16,7 +16,7 @@ from jax_es.rollout.observation_statistics import (
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
-from jax_es.runs.trust import check_import
+from jax_es.runs.trust import check_imports
 from jax_es.training.build import TrainConfig, make_env, make_policy, policy_kind
 from jax_es.types import Policy, PyTree, needs_reference
 
@@ -58,7 +58,8 @@ def load_mean(
         run: the run's folder, ``runs/<name>``.
         checkpoint: ``"best"`` (highest evaluation return), ``"last"`` or a number of
             finished generations.
-        trust: whether the module of its environment (``module:id``) may be imported.
+        trust: whether the modules of its environment (``module:id``) and its policy
+            may be imported.
 
     Raises:
         ConfigError: if the folder is no run, or names a module that is not trusted.
@@ -66,7 +67,7 @@ def load_mean(
     """
     directory = find_run(run)
     config, method = directory.config(), directory.method()
-    check_import(config.env.id, directory.path, trust)
+    check_imports(config, directory.path, trust)
     restored = Checkpoints(directory.checkpoints).restore(checkpoint)
     try:
         mean = restored.state["es"]["mean"]

@@ -1,0 +1,343 @@
+"""Any Flax module as a policy: what people bring along need not know of noise.
+
+A member may share ``"params"`` with all others and bring a ``"perturbation"`` (see
+``models/layers.py``). Linen's own ``Dense``, ``Conv`` and ``Embed`` layers then get it
+through an interceptor, in factors, as our layers do. Whatever other weights a module
+has are added up before it is applied: exact for every module, but a member then has its
+own copy of them.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models import layers
+from models.config import PolicyConfig
+from models.feed_forward import FeedForwardPolicy
+from models.policy import ActionSpec, check_sizes, select_action, to_environment
+
+_PERTURBED = {
+    nn.Dense: ("kernel", "bias"),
+    nn.Conv: ("kernel", "bias"),
+    nn.Embed: ("embedding",),
+}
+"""Linen's layers that the interceptor perturbs, and their weights."""
+
+_OURS = {
+    layers.Dense: ("kernel", "bias"),
+    layers.Conv: ("kernel", "bias"),
+    layers.Embed: ("embedding",),
+    layers.LayerNorm: ("scale", "bias"),
+}
+"""Layers that perturb themselves."""
+
+
+def is_flax_module(thing: Any) -> bool:
+    """Returns whether something is the class of a Flax Linen module."""
+    return isinstance(thing, type) and issubclass(thing, nn.Module)
+
+
+def wrap(
+    config: PolicyConfig,
+    module: nn.Module,
+    observation_shape: tuple[int, ...],
+    actions: ActionSpec,
+) -> "ModulePolicy | RecurrentModulePolicy":
+    """Makes a policy of a module; one with ``initial_carry`` is recurrent.
+
+    Raises:
+        ValueError: if the module does not fit the environment.
+    """
+    is_recurrent = hasattr(module, "initial_carry")
+    kind = RecurrentModulePolicy if is_recurrent else ModulePolicy
+    return kind(config, module, observation_shape, actions)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wrapped(abc.ABC):
+    """A module and what it must fit; what is read of it by a trial run."""
+
+    config: PolicyConfig
+    module: nn.Module
+    observation_shape: tuple[int, ...]
+    actions: ActionSpec
+
+    @abc.abstractmethod
+    def first_inputs(self) -> tuple[Any, ...]:
+        """Returns what the module is called with in an episode's first step."""
+
+    @abc.abstractmethod
+    def check_returned(self, returned: Any) -> None:
+        """Checks shapes and types of what the module returns."""
+
+    def __post_init__(self):
+        """Checks that the module fits the environment."""
+        check_sizes(self.config, 1, self.actions)
+
+        def call(key: jax.Array) -> Any:
+            return self.outputs({"params": self.init(key)}, *self.first_inputs())
+
+        self.check_returned(jax.eval_shape(call, jax.random.key(0)))
+
+    def init(self, key: jax.Array) -> Any:
+        """Draws the initial ``"params"`` collection; ``key`` is consumed."""
+        variables = self.module.init(key, *self.first_inputs())
+        others = sorted(set(variables) - {"params"})
+        if others:
+            raise ValueError(
+                f"policy: {type(self.module).__name__} keeps {', '.join(others)}, "
+                "beside its weights, which nothing would update; leave such layers "
+                "out (LayerNorm instead of BatchNorm)"
+            )
+        return variables.get("params", {})
+
+    def outputs(self, variables: Mapping[str, Any], *inputs: Any) -> Any:
+        """Applies the module to one member's variables."""
+        if "perturbation" not in variables:
+            return self.module.apply(variables, *inputs)
+        variables = {**variables, "params": _add(variables, self.read_by_layers)}
+        with nn.intercept_methods(functools.partial(_perturb, self.read_by_layers)):
+            return self.module.apply(variables, *inputs)
+
+    @functools.cached_property
+    def read_by_layers(self) -> frozenset[tuple[str, ...]]:
+        """Paths of the weights whose perturbation some layer reads.
+
+        Inside ``nn.scan`` and the like a layer finds no perturbation unless the module
+        maps that collection: its weights are then not among them. Nor is a table that
+        ``Embed.attend`` reads, too.
+        """
+        found: set[tuple[str, ...]] = set()
+        read_otherwise: set[tuple[str, ...]] = set()
+
+        def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            layer = context.module
+            for name in _weights(layer, context.method_name):
+                if layer.has_variable("perturbation", name):
+                    found.add((*layer.path, name))
+            if context.method_name == "attend":
+                read_otherwise.add((*layer.path, "embedding"))
+            return call(*args, **kwargs)
+
+        def run(key: jax.Array) -> Any:
+            params = self.init(key)
+            variables = {"params": params, "perturbation": params}
+            with nn.intercept_methods(note):
+                return self.module.apply(variables, *self.first_inputs())
+
+        jax.eval_shape(run, jax.random.key(0))
+        return frozenset(found - read_otherwise)
+
+    def check_outputs(self, outputs: Any) -> None:
+        """Checks that there is one number for each action or choice."""
+        needed = (self.actions.num_outputs,)
+        if getattr(outputs, "shape", None) != needed:
+            raise ValueError(
+                f"policy: {type(self.module).__name__} must return outputs of the "
+                f"shape {needed}, one for each action number or choice, for an "
+                f"observation of {self.observation_shape}; it returns "
+                f"{_shapes(outputs)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModulePolicy(_Wrapped, FeedForwardPolicy):
+    """A module ``observation → outputs`` as a policy (``jax_es.types``).
+
+    The outputs are the action before its tanh, ``[A]``, or ``[num_actions]`` logits.
+    """
+
+    @property
+    def network(self) -> nn.Module:
+        """The module itself."""
+        return self.module
+
+    def first_inputs(self) -> tuple[jax.Array]:
+        """Returns an observation."""
+        return (jnp.zeros(self.observation_shape),)
+
+    def check_returned(self, returned: Any) -> None:
+        """Checks the outputs."""
+        self.check_outputs(returned)
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        carry: tuple[()],
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[tuple[()], jax.Array]:
+        """Chooses the action of one step; reads the observation only."""
+        del reward, first
+        outputs = self.outputs(variables, observation)
+        action = select_action(self.config, self.actions, outputs, key)
+        return carry, to_environment(self.config, self.actions, action)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentModulePolicy(_Wrapped):
+    """A module ``(carry, observation) → (carry, outputs)`` as a policy.
+
+    Its method ``initial_carry()`` returns the carry before an episode's first step.
+    """
+
+    def initial_carry(self) -> Any:
+        """Returns the module's own."""
+        module: Any = self.module
+        return jax.tree.map(jnp.asarray, module.initial_carry())
+
+    def first_inputs(self) -> tuple[Any, jax.Array]:
+        """Returns the first carry and an observation."""
+        return self.initial_carry(), jnp.zeros(self.observation_shape)
+
+    def check_returned(self, returned: Any) -> None:
+        """Checks that there is another carry, alike, and the outputs."""
+        name = type(self.module).__name__
+        if not (isinstance(returned, tuple) and len(returned) == 2):
+            raise ValueError(
+                f"policy: {name} has initial_carry, so it must return (carry, "
+                f"outputs), not {_shapes(returned)}"
+            )
+        carry = jax.eval_shape(self.initial_carry)
+        if _shapes(carry) != _shapes(returned[0]):
+            raise ValueError(
+                f"policy: {name} begins with a carry {_shapes(carry)} and returns one "
+                f"of {_shapes(returned[0])}; both must have the same shapes and types"
+            )
+        self.check_outputs(returned[1])
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        carry: Any,
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Any, jax.Array]:
+        """Chooses the action of one step; reads the observation and the carry."""
+        del reward
+        # A select, not a product, so that even NaN in an old carry is forgotten.
+        carry = jax.tree.map(
+            lambda begun, old: jnp.where(first, begun, old), self.initial_carry(), carry
+        )
+        carry, outputs = self.outputs(variables, carry, observation)
+        action = select_action(self.config, self.actions, outputs, key)
+        return carry, to_environment(self.config, self.actions, action)
+
+
+@dataclasses.dataclass(frozen=True)
+class FullWeightsPolicy:
+    """A policy that knows of ``"params"`` alone: each member gets weights of its own.
+
+    Args:
+        policy: any of the protocol in ``jax_es.types``.
+    """
+
+    policy: Any
+
+    def init(self, key: jax.Array) -> Any:
+        """Draws the initial weights; ``key`` is consumed."""
+        return self.policy.init(key)
+
+    def initial_carry(self) -> Any:
+        """Returns the carry before the first step of an episode."""
+        return self.policy.initial_carry()
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        carry: Any,
+        observation: jax.Array,
+        reward: jax.Array,
+        first: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Any, jax.Array]:
+        """Chooses the action of one step."""
+        own = {"params": _add(variables, frozenset())}
+        return self.policy.apply(own, carry, observation, reward, first, key)
+
+
+def _shapes(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", tree))
+
+
+def _add(variables: Mapping[str, Any], read: frozenset[tuple[str, ...]]) -> Any:
+    """Adds up the weights whose perturbation no layer reads."""
+    if "perturbation" not in variables:
+        return variables["params"]
+
+    def add(path: Any, weight: jax.Array, change: Any) -> jax.Array:
+        if tuple(getattr(key, "key", None) for key in path) in read:
+            return weight
+        if isinstance(change, tuple):
+            a, b = change
+            change = (a @ b.T).reshape(weight.shape)
+        return weight + change
+
+    return jax.tree_util.tree_map_with_path(
+        add, variables["params"], variables["perturbation"]
+    )
+
+
+def _weights(layer: nn.Module, method: str) -> tuple[str, ...]:
+    """Returns the weights that a layer's call reads a perturbation for."""
+    if method != "__call__":
+        return ()
+    names = (_PERTURBED | _OURS).get(type(layer), ())
+    if isinstance(layer, nn.Conv):
+        plain = layer.feature_group_count == 1 and layer.mask is None
+        return names if plain else ()
+    return names
+
+
+def _perturb(
+    read: frozenset[tuple[str, ...]], call: Any, args: Any, kwargs: Any, context: Any
+) -> Any:
+    """Adds what a perturbation changes of a layer's outputs (``nn.intercept_methods``).
+
+    Every layer here is linear in each of its weights.
+    """
+    outputs, layer = call(*args, **kwargs), context.module
+    if type(layer) not in _PERTURBED or context.method_name != "__call__":
+        return outputs
+    (inputs,) = (*args, *kwargs.values())
+    for name in _PERTURBED[type(layer)]:
+        change = layers.perturbation(layer, name)
+        if change is None or (*layer.path, name) not in read:
+            continue
+        match name:
+            case "kernel" if isinstance(layer, nn.Conv):
+                outputs += _convolved(layer, inputs, change)
+            case "kernel":
+                outputs += layers.times(inputs, change)
+            case "bias":
+                outputs = layers.shift(outputs, change)
+            case "embedding" if isinstance(change, tuple):
+                a, b = change
+                outputs += a[inputs] @ b.T
+            case "embedding":
+                outputs += change[inputs]
+    return outputs
+
+
+def _convolved(layer: nn.Conv, inputs: jax.Array, kernel: Any) -> jax.Array:
+    """Convolves with a perturbation as the layer does with its kernel."""
+    first, second = kernel if isinstance(kernel, tuple) else (kernel, None)
+    if second is not None:
+        shape = layer.get_variable("params", "kernel").shape[:-1]
+        first = first.reshape(*shape, -1)
+    fields = {f.name: getattr(layer, f.name) for f in dataclasses.fields(layer)}
+    fields |= {"features": first.shape[-1], "use_bias": False}
+    fields |= {"parent": None, "name": None}
+    convolve: Any = nn.Conv(**fields)
+    outputs = convolve.apply({"params": {"kernel": first}}, inputs)
+    return outputs if second is None else layers.times(outputs, second.T)

@@ -1,0 +1,158 @@
+"""A network of the user's own trains, resumes, evaluates and loads as ours do."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+import jax_es
+from jax_es import evaluate, train
+from jax_es.checks import ConfigError
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import read_metrics
+from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.training.load_policy import load_mean
+
+PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_network.md"
+
+PLAIN = """
+import jax.numpy as jnp
+
+class Linear:
+    def __init__(self, shape, outputs, gain):
+        self.shape, self.gain = (*shape, outputs), gain
+    def init(self, key):
+        return jnp.zeros(self.shape)
+    def initial_carry(self):
+        return ()
+    def apply(self, variables, carry, observation, reward, first, key):
+        return carry, jnp.tanh(self.gain * observation @ variables["params"])
+
+def make_policy(observation_shape, actions, gain: float = 1.0):
+    return Linear(observation_shape, actions.num_outputs, gain)
+
+def nothing(observation_shape, actions):
+    return None
+
+number = 1
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The documentation's example as a file beside the user, and runs of no one's."""
+    code = re.search(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "my_networks.py").write_text(code[1] + PLAIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "my_networks"
+    sys.modules.pop("my_networks", None)
+
+
+SMALL = (
+    *("--es.num-pairs", "2", "--env.max-episode-steps", "8"),
+    *("--evaluation.num-episodes", "2", "--rollout.num-slots", "4"),
+    *("--rollout.num-devices", "1", "--policy.action-scale", "none"),
+)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        ("Gated", "--policy.width", "3"),
+        pytest.param(("Recurrent", "--policy.width", "2"), marks=pytest.mark.slow),
+        pytest.param(("make_policy", "--policy.gain", "0.5"), marks=pytest.mark.slow),
+    ],
+)
+def test_it_trains_resumes_and_acts(module, network, capsys):
+    name, *options = network
+    new = ["half-cheetah", "--policy", f"{module}:{name}", *options, *SMALL]
+    new += ["--es.perturbation", "low-rank"]
+    assert train.main([*new, "--num-generations", "3", "--name", "whole"]) == 0
+    assert train.main([*new, "--num-generations", "1", "--name", "parts"]) == 0
+    assert train.main(["--resume", "--name", "parts", "--num-generations", "3"]) == 0
+    curves = [
+        [r.evaluation_return_mean for r in read_metrics(Path("runs", run))]
+        for run in ("whole", "parts")
+    ]
+    assert len(curves[0]) == 4 and curves[0] == curves[1]
+
+    loaded = jax_es.load_policy("runs/whole")
+    assert loaded(np.zeros(17, np.float32)).shape == (6,)
+    assert evaluate.main(["runs/whole", "--episodes", "2", "--json"]) == 0
+    config = RunDirectory(Path("runs/whole")).config()
+    stored = json.loads(json.dumps(to_dict(config)))
+    assert stored["policy"]["kind"] == f"{module}:{name}"
+    assert from_dict(stored) == config
+
+
+def test_a_run_of_somebody_elses_module_needs_trust(module, capsys):
+    new = ["half-cheetah", "--policy", f"{module}:Gated", *SMALL]
+    assert train.main([*new, "--num-generations", "1", "--name", "run"]) == 0
+    assert "--trust" in capsys.readouterr().err
+    del sys.modules[module]
+    for program, arguments in (
+        (evaluate, ["runs/run"]),
+        (train, ["--resume", "--name", "run", "--num-generations", "2"]),
+    ):
+        assert program.main(arguments) == 2
+        assert "may run any code; if you trust it" in capsys.readouterr().err
+        assert module not in sys.modules
+    named = ["--resume", "--name", "run", "--num-generations", "2"]
+    assert train.main([*new[:3], *SMALL, *named]) == 0
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ("my_networks:Gatde", "cannot be imported"),
+        ("no_such_module:Gated", "cannot be imported"),
+        ("flax.linen:Dense", "has no field num_outputs"),
+        ("my_networks:number", "neither a Flax Linen module nor a function"),
+        ("my_networks:nothing", "returned NoneType, which lacks init"),
+    ],
+)
+def test_bad_names_are_one_line(module, network, message, capsys):
+    assert train.main(["half-cheetah", "--policy", network, *SMALL]) == 2
+    error = capsys.readouterr().err
+    assert message in error and network in error and error.count("\n") == 1
+
+
+def test_options_are_checked(module):
+
+    assert jax_es.custom_policy("my_networks:Gated").options == {"width": 32}
+    with pytest.raises(ConfigError, match=r"policy\.depth.*it has width"):
+        jax_es.custom_policy("my_networks:Gated", depth=3)
+
+
+class InThisFile(nn.Module):
+    """A class that is not named but passed."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, observation):
+        return nn.Dense(self.num_outputs)(observation)
+
+
+def test_a_class_can_be_passed(tmp_path):
+    config = TrainConfig(
+        env=EnvConfig("HalfCheetah-v5", max_episode_steps=5),
+        policy=jax_es.custom_policy(InThisFile),
+        es=ESConfig(num_pairs=2),
+        rollout=RolloutConfig(num_slots=2, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=1),
+        num_generations=1,
+    )
+    jax_es.train_run(config, tmp_path / "run")
+    weights = load_mean(tmp_path / "run").mean
+    assert jax.tree.map(np.shape, weights) == {
+        "Dense_0": {"kernel": (17, 6), "bias": (6,)}
+    }
