@@ -174,14 +174,12 @@ def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
 
 
 def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
-    """Returns one run's values line by line, and more than those as a table."""
-    from jax_es.evaluation.tables import list_of_values, run_report, table
+    """Returns a table under a line that says of what."""
+    from jax_es.evaluation.tables import table
 
-    first, is_one_run = evaluated[0][0], sum(map(len, evaluated)) == 1
-    if is_one_run and len(first.results) == 1:
-        return list_of_values(run_report(first, arguments.checkpoint, arguments.seed))
+    first = evaluated[0][0]
     heading = f"{first.trained.config.env.id}, checkpoint {arguments.checkpoint}"
-    if is_one_run:
+    if sum(map(len, evaluated)) == 1:
         heading = f"{first.path}: {heading} (generation {first.trained.generation})"
     return f"{heading}, seed {arguments.seed}\n\n{table(evaluated)}"
 

@@ -180,13 +180,12 @@ class Progress(_Display):
     def generation_started(self, generation: int) -> None:
         """Says that the generation with this index, from 0, begins."""
         self._generation = generation
-        self._update(self._count(), generation, self._total)
+        self._show()
 
     def tasks_done(self, done: int, total: int) -> None:
         """Says how many of a generation's tasks (episodes) are finished; is cheap."""
         if self._is_due():
-            count = f"{self._count()}  {self._layout.part} {done}/{total}"
-            self._update(count, self._generation + done / max(total, 1), self._total)
+            self._show(f"  {self._layout.part} {done}/{total}", done / max(total, 1))
 
     def generation_done(self, record: Any) -> None:
         """Shows a finished generation: redraws the bar, or prints its line."""
@@ -195,14 +194,15 @@ class Progress(_Display):
             steps_left = max(self._max_env_steps - record.total_env_steps, 0)
             left = math.ceil(steps_left / record.env_steps)
             self._total = min(self._num_generations, self._generation + left)
-        self._bar.values = values = self._layout.fields(record)
-        self._update(self._count(), self._generation, self._total)
+        self._bar.values = self._layout.fields(record)
+        self._show()
         width = len(str(self._num_generations))
         number = f"{self._generation:{width}}/{self._num_generations}"
-        self._print_line([f"{self._unit}  {number}", *values])
+        self._print_line([f"{self._unit}  {number}", *self._bar.values])
 
-    def _count(self) -> str:
-        return f"{self._unit} {self._generation}/{self._num_generations}"
+    def _show(self, part: str = "", share: float = 0.0) -> None:
+        count = f"{self._unit} {self._generation}/{self._num_generations}{part}"
+        self._update(count, self._generation + share, self._total)
 
 
 class StepProgress(_Display):
@@ -212,13 +212,6 @@ class StepProgress(_Display):
         total: steps of the whole run.
         done: those of before, on a resume.
         stream, console, clock: as of :class:`Progress`.
-
-    Example::
-
-        with StepProgress(total=1000) as progress:
-            for step in range(1000):
-                progress.steps_done(step + 1)
-            progress.report(evaluation="321.0")
     """
 
     def __init__(
@@ -258,20 +251,17 @@ class StepProgress(_Display):
 def _fields(record: GenerationRecord) -> list[str]:
     """Returns how good the policy is, where time went, and how full slots were."""
     total = record.seconds_total or math.inf
-    shares = {
-        "policy": record.seconds_policy / total,
-        "environment": record.seconds_environment / total,
-        "noise": record.seconds_noise / total,
-        "update": record.seconds_update / total,
-        "busy": record.slot_utilization,
-    }
     return [
         f"evaluation {record.evaluation_return_mean:9.1f}",
         f"mean {record.return_mean:9.1f}",
         f"max {record.return_max:9.1f}",
         f"length {record.episode_length_mean:7.1f}",
         f"steps/s {record.env_steps_per_second:7.0f}",
-        *(f"{name} {share:>4.0%}" for name, share in shares.items()),
+        f"policy {record.seconds_policy / total:>4.0%}",
+        f"environment {record.seconds_environment / total:>4.0%}",
+        f"noise {record.seconds_noise / total:>4.0%}",
+        f"update {record.seconds_update / total:>4.0%}",
+        f"busy {record.slot_utilization:>4.0%}",
     ]
 
 

@@ -140,15 +140,6 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     return tests
 
 
-def list_of_values(report: dict[str, Any]) -> str:
-    """Prints a flat report as a name and a value a line."""
-    width = max(map(len, report))
-    return "\n".join(
-        f"{name:<{width}}  {f'{value:.2f}' if isinstance(value, float) else value}"
-        for name, value in report.items()
-    )
-
-
 def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     """Returns a Markdown table, and below it what the rank tests say.
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from jax_es.evaluation.rank_test import meaning, rank_test
+from jax_es.evaluation.rank_test import rank_test
 
 
 def ranks(row):
@@ -80,4 +80,4 @@ def test_equal_conditions_are_no_evidence(k, num_blocks):
     returns = np.repeat(np.arange(num_blocks, dtype=float)[:, None], k, axis=1)
     test = rank_test(returns)
     assert (test.statistic, test.p_value) == (0, 1)
-    assert meaning(test).startswith("no evidence")
+    assert test.meaning.startswith("no evidence")
