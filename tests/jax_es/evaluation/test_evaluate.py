@@ -232,7 +232,7 @@ def newest_file(run):
 
 def test_a_truncated_checkpoint_gives_way_to_the_one_before(copied):
     file = newest_file(copied)
-    file.write_bytes(file.read_bytes()[:-1])
+    file.write_bytes(b"")
     with pytest.warns(CheckpointWarning, match=r"last/3 is damaged.* using step 2"):
         assert load_mean(copied, "last").generation == 2
 
