@@ -15,4 +15,4 @@ done
 for seed in 0 1 2 3 4; do
   python -m jax_es.train --seed "$seed" --runs-dir "$runs" --name "quickstart-seed$seed"
 done
-python -m jax_es.plot "$runs"/* --x generations --output results/learning_curves.png
+python -m jax_es.plot "$runs"/* --x generations --output docs/pictures/learning_curves.png

@@ -43,4 +43,4 @@ done
 "$python" results/tables.py
 "$python" -m jax_es.plot \
   results/pretraining/{sac,td3,td3-dt,es-from-scratch,es-from-clone,es-from-clone-256-pairs} \
-  --x env-steps --output results/pretraining.png
+  --x env-steps --output docs/pictures/pretraining.png

@@ -7,7 +7,7 @@
 # without). Finished runs are skipped, stopped ones go on, and those that another worker
 # trains are left to it. What the tables need is copied beside this file. Tables, picture:
 #   python results/tables.py
-#   python -m jax_es.plot results/robots/*/ --output results/robots.png
+#   python -m jax_es.plot results/robots/*/ --output docs/pictures/robots.png
 set -euo pipefail
 core=${1:-0}
 shift || true

@@ -1,10 +1,11 @@
-"""Writes the README's tables from the files beside this one.
+"""Writes the tables of the README and of ``docs/`` from the files beside this one.
 
 ``python results/tables.py`` writes what stands between ``<!-- results: NAME -->`` and
 ``<!-- end: NAME -->``; with ``--check`` it fails instead if something would change.
 """
 
 import difflib
+import functools
 import itertools
 import json
 import re
@@ -24,7 +25,10 @@ from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
 
 RESULTS = Path(__file__).parent
-README = RESULTS.parent / "README.md"
+ROOT = RESULTS.parent
+MARKED = re.compile(
+    r"(<!-- results: ([\w-]+) -->\n).*?(\n<!-- end: \2 -->)", flags=re.DOTALL
+)
 
 OMITTED_FIELDS = ("seed", "checkpoint_every", "rollout.num_threads", *ROUNDING_ALONE)
 """What a row's command does not name: the seed is S, the rest is up to the machine."""
@@ -59,7 +63,7 @@ class Row(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The last cell: what trains seed S."""
+        """What trains seed S."""
         run = self.runs[0]
         default = DEFAULTS.get(run.method.name)
         as_default = [
@@ -71,7 +75,7 @@ class Row(NamedTuple):
         words = command(
             run.config, record(run)["preset"], leave_out=omitted, method=run.method
         )
-        return f"`{words} --seed S`"
+        return f"{words} --seed S"
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -106,15 +110,16 @@ def learning(folder: Path) -> str:
     for row in rows:
         first, last, best, *costs = summary([run.records for run in row.runs])
         returns = [first, last, best] + [baseline.get(row.task, "")] * bool(baseline)
-        lines.append([*row.start, *returns, *costs, row.command])
+        lines.append([*row.start, *returns, *costs])
     runs = [run for row in rows for run in row.runs]
-    return table([*heads, "env steps", "minutes", "command"], lines) + paragraph(
+    said = paragraph(
         "Mean evaluation return of θ over "
         f"{either(run.config.evaluation.num_episodes for run in runs)} episodes, the "
         "first of a run, its last and its best: median over the seeds, lowest to "
         "highest in brackets; environment steps and wall-clock minutes are medians. "
         f"A run had {machines(runs)}."
     )
+    return table([*heads, "env steps", "minutes"], lines) + said + commands(rows)
 
 
 def random_returns(folder: Path) -> dict[str, str]:
@@ -130,7 +135,7 @@ def random_returns(folder: Path) -> dict[str, str]:
     return found
 
 
-def robots() -> str:
+def robots(is_short: bool = False) -> str:
     """What the best θ of each run reaches, by ``evaluate --json`` beside the run."""
     rows = read_rows(RESULTS / "robots")
     runs = [run for row in rows for run in row.runs]
@@ -142,15 +147,18 @@ def robots() -> str:
         steps = statistics.median(record.total_env_steps for record in last)
         minutes = statistics.median(record.seconds_elapsed for record in last) / 60
         costs = [count(steps), f"{minutes:.0f}"]
-        lines.append([*row.start, spread(returns), *costs, row.command])
-    heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "command"]
-    return table(heads, lines) + paragraph(
+        lines.append([*row.start, spread(returns), *costs])
+    heads = ["task", "policy", "seeds", "return", "env steps", "minutes"]
+    if is_short:
+        return table(heads, lines).rstrip()
+    said = paragraph(
         "Return: the best θ of a run, by its own evaluations, in "
         f"{either(report['episodes'] for report in reports.values())} other "
         "episodes, of the task's own reward; median over the seeds, lowest to highest "
         "in brackets. Environment steps, evaluations included, and wall-clock minutes "
         f"are those of the whole run, medians. A run had {machines(runs)}."
     )
+    return table(heads, lines) + said + commands(rows)
 
 
 def quickstart() -> str:
@@ -161,7 +169,7 @@ def quickstart() -> str:
     first, last, best = map(minus, summary(records)[:3])
     seconds = [run[-1].seconds_elapsed for run in records]
     return paragraph(
-        f"Over seeds {seeds(row.runs)} ({row.command}) the evaluation "
+        f"Over seeds {seeds(row.runs)} (`{row.command}`) the evaluation "
         f"return rose from {first} to {last}, median and range; the best evaluation of "
         f"a run was {best}. Training took {min(seconds):.0f} to {max(seconds):.0f} s; "
         f"a run had {machines(row.runs)}, and other jobs beside it."
@@ -326,6 +334,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(map(minus, line))} |\n" for line in lines) + "\n"
 
 
+def commands(rows: Iterable[Row]) -> str:
+    """The command of each row, folded: it is long."""
+    lines = "\n".join(f"# {row.task}, {row.policy}\n{row.command}" for row in rows)
+    head = '\n\n<details markdown="1"><summary>Commands; S is a seed</summary>'
+    return f"{head}\n\n```bash\n{lines}\n```\n\n</details>"
+
+
 def minus(cell: str) -> str:
     """A cell with minus signs for the hyphens before numbers."""
     is_number = cell.lstrip("-")[:1].isdigit()
@@ -339,6 +354,7 @@ def paragraph(text: str) -> str:
 TABLES = {
     "quickstart": quickstart,
     "robots": robots,
+    "robots-short": lambda: robots(is_short=True),
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
@@ -350,29 +366,34 @@ TABLES = {
 }
 
 
-def rebuilt(text: str) -> str:
-    """Returns the README with every table as the files say."""
-    for name, make in TABLES.items():
-        before, after = f"<!-- results: {name} -->\n", f"\n<!-- end: {name} -->"
-        parts = re.split(f"(?<={before})|(?={after})", text)
-        if len(parts) != 3:
-            raise SystemExit(
-                f"the README needs {before.strip()} … {after.strip()} once"
-            )
-        text = parts[0] + make() + parts[2]
-    return text
+@functools.cache
+def made(name: str) -> str:
+    return TABLES[name]()
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Writes the README, or with ``--check`` fails if that would change it."""
-    before = README.read_text()
-    after = rebuilt(before)
-    if "--check" not in arguments:
-        README.write_text(after)
-    elif after != before:
-        lines = before.splitlines(), after.splitlines()
-        sys.stdout.write("\n".join(difflib.unified_diff(*lines, lineterm="", n=0)))
-        raise SystemExit("\nREADME.md differs from results/; run results/tables.py.")
+def rebuilt(pages: dict[Path, str]) -> dict[Path, str]:
+    """Returns the pages with every table as the files say."""
+    found = {name for text in pages.values() for _, name, _ in MARKED.findall(text)}
+    for name in sorted(TABLES.keys() ^ found):
+        raise SystemExit(f"<!-- results: {name} --> is on no page, or names no table")
+    return {
+        path: MARKED.sub(lambda m: m[1] + made(m[2]) + m[3], text)
+        for path, text in pages.items()
+    }
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> None:
+    """Writes the pages, or with ``--check`` fails if that would change one."""
+    paths = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    before = {path: path.read_text() for path in paths}
+    for path, text in rebuilt(before).items():
+        if "--check" not in arguments:
+            path.write_text(text)
+        elif text != before[path]:
+            lines = before[path].splitlines(), text.splitlines()
+            sys.stdout.write("\n".join(difflib.unified_diff(*lines, lineterm="", n=0)))
+            name = f"\n{path.relative_to(root)}"
+            raise SystemExit(f"{name} differs from results/; run results/tables.py.")
 
 
 if __name__ == "__main__":

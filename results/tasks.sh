@@ -7,9 +7,9 @@
 # skipped, stopped ones go on, and those that another worker trains are left to it. What
 # the tables need of a finished run is copied beside this file. Tables and pictures:
 #   python results/tables.py
-#   python -m jax_es.plot results/tasks/* --x env-steps --output results/tasks.png
+#   python -m jax_es.plot results/tasks/* --x env-steps --output docs/pictures/tasks.png
 #   python -m jax_es.plot results/tasks/* --x env-steps --figure aggregate \
-#     --output results/tasks_aggregate.png
+#     --output docs/pictures/tasks_aggregate.png
 set -euo pipefail
 core=${1:-0}
 cd "$(dirname "$0")/.."

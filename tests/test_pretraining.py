@@ -1,4 +1,4 @@
-"""The README's way from a teacher to evolution, each command as it stands there."""
+"""The guide's way from a teacher to evolution, each command as it stands there."""
 
 import os
 import re
@@ -17,7 +17,7 @@ pytest.importorskip("sbx")
 pytest.importorskip("minari")
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "pretraining.md").read_text()
 SMALLEST = {
     "--steps": "64",
     "--learning-starts": "16",
@@ -28,7 +28,7 @@ SMALLEST = {
     "--epochs": "2",
     "--max-env-steps": "200",
 }
-"""What takes minutes at the README's scale takes seconds at this one."""
+"""What takes minutes at the guide's scale takes seconds at this one."""
 
 MORE = {
     "teacher": "--env.max-episode-steps 10 --evaluation.num-episodes 2",
@@ -39,7 +39,7 @@ MORE = {
 
 def sequence():
     """The commands of the block that begins with a teacher and ends with a video."""
-    blocks = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", GUIDE, flags=re.DOTALL)
     (block,) = [b for b in blocks if "hopper-pretrained --init runs/clone" in b]
     return [shlex.split(line) for line in block.splitlines()]
 

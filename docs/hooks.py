@@ -1,0 +1,56 @@
+"""What MkDocs does besides: notebooks become pages, as they are stored.
+
+Nothing is executed: a page holds the cells of ``notebooks/*.ipynb`` and the outputs
+that stand in the file.
+"""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(?=<code)")
+"""What Sphinx reads before a name in a docstring; a page shows the name alone."""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds a page for each notebook, and its pictures."""
+    from mkdocs.structure.files import File
+
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        text, pictures = page(json.loads(path.read_text()), path.stem)
+        contents = {f"{path.stem}.md": text, **pictures}
+        for name, content in contents.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Leaves out the roles of docstrings."""
+    return ROLE.sub("", html)
+
+
+def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
+    """Returns a notebook as Markdown, and its pictures by file name."""
+    parts, pictures = [], {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                file = f"{name}-{len(pictures) + 1}.png"
+                pictures[file] = base64.b64decode(data["image/png"])
+                parts.append(f"![What the cell draws]({file})")
+            elif "text/markdown" in data:
+                parts.append("".join(data["text/markdown"]))
+            else:
+                printed = output.get("text", data.get("text/plain", ""))
+                text = "".join(printed).rstrip()
+                parts.append(f"``` {{.text .output}}\n{text}\n```")
+    return "\n\n".join(parts) + "\n", pictures

@@ -1,0 +1,350 @@
+"""What README and docs say is what is there: commands, code, names and numbers."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import typing
+from pathlib import Path
+
+import gymnasium
+import jax
+import orbax.checkpoint as ocp
+import pytest
+
+import jax_es
+from jax_es import train
+from jax_es.__main__ import PROGRAMS
+from jax_es.cli.options import parse_options
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.es.noise import FullNoise
+from jax_es.presets import PRESETS
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import records_so_far
+from jax_es.teacher import check_trainable
+from jax_es.train_config import differences
+from jax_es.training.build import TrainConfig, make_noise, make_policy
+from jax_es.training.loop import train_run
+from models import DecisionTransformerConfig
+
+ROOT = Path(__file__).parent.parent
+GENERATED = re.compile(r"<!-- results: [\w-]+ -->.*?<!-- end: ", flags=re.DOTALL)
+"""Tables, whose commands ``test_tables.py`` tests."""
+
+PAGES = {
+    str(path.relative_to(ROOT)): GENERATED.sub("", path.read_text())
+    for path in [
+        *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+}
+README = (ROOT / "README.md").read_text()
+OBJECTIVES = "docs/tutorials/own-objective.md"
+WITH_CODE = [p for p, text in PAGES.items() if "```python" in text and p != OBJECTIVES]
+
+OF_OTHERS = {
+    "check",
+    "exclude-editable",
+    "logdir",
+    "strict",
+    "policy",
+    "lr",
+    "debug",
+    "help",
+}
+"""Options that are no field: of other programs, or of all of ours."""
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], flags=re.DOTALL)
+
+
+def commands():
+    """The commands of our programs: those in blocks, and those within the text."""
+    for page, text in PAGES.items():
+        code = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        inline = [" ".join(c.split()) for c in re.findall(r"`([^`]+)`", code)]
+        for line in "\n".join([*blocks(page, "bash"), *inline]).splitlines():
+            words = re.split(r"(?:^|/)(?:python -m jax_es\.|jax-es )", line, maxsplit=1)
+            program, *options = shlex.split(words[-1], comments=True) or [""]
+            if len(words) == 2 and program in PROGRAMS:
+                yield program, options
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two generations of a tiny transformer on a real task; its result."""
+    path = tmp_path_factory.mktemp("runs") / "NAME"
+    config = TrainConfig(
+        env=EnvConfig("HalfCheetah-v5", max_episode_steps=5),
+        policy=DecisionTransformerConfig(width=4, num_layers=1, context_length=2),
+        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.1),
+        rollout=RolloutConfig(num_slots=2, num_devices=1),
+        evaluation=EvaluationConfig(num_episodes=2),
+        num_generations=2,
+    )
+    return path, train_run(config, path)
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return trained[0]
+
+
+@pytest.fixture
+def here(run, tmp_path, monkeypatch):
+    """A working folder with the runs that the pages name."""
+    for name in ("NAME", "first"):
+        shutil.copytree(run, tmp_path / "runs" / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_python_code_runs(page, here, trained, monkeypatch):
+    def as_if_trained(*given, **named):
+        call = inspect.signature(train_run).bind(*given, **named).arguments
+        assert isinstance(call["config"], TrainConfig)
+        shutil.copytree(trained[0], call["path"])
+        return trained[1]
+
+    monkeypatch.setattr(jax_es, "train_run", as_if_trained, raising=False)
+    names = {}
+    for code in blocks(page, "python"):
+        if "RecordVideo" in code:
+            pytest.importorskip("moviepy")
+        exec(re.sub(r"range\(\d+\)", "range(2)", code), names)
+    if "evaluation" in page:
+        assert names["done"] and names["action"].shape == (6,)
+        env = names["env"]
+        assert isinstance(env, gymnasium.wrappers.RecordVideo)
+        assert env.spec.id == "HalfCheetah-v5" and env.render_mode == "rgb_array"
+        env.unwrapped.close()  # nothing was rendered, which not every machine can
+        assert (here / "videos").is_dir()
+
+
+@pytest.mark.slow
+def test_own_objectives_are_reached(capsys):
+    classifier, rastrigin = blocks(OBJECTIVES, "python")
+    exec(classifier, {})
+    before, after = map(float, re.findall(r"\d\.\d\d", capsys.readouterr().out))
+    assert before < 0.6 and after > 0.85
+    names = {}
+    exec(rastrigin, names)
+    assert abs(names["state"].mean["x"]).max() < 0.5
+    short = [len(code.splitlines()) for code in (classifier, rastrigin)]
+    assert max(short) <= 40
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_commands_are_understood(program, here):
+    (here / "results.json").write_text("{}")
+    (here / "episode.mp4").touch()
+    module = importlib.import_module(f"jax_es.{program}")
+    found = {tuple(options) for name, options in commands() if name == program}
+    assert found
+    for options in map(list, sorted(found)):
+        if "--help" in options:
+            continue
+        if "--resume" in options and program != "collect":
+            options.remove("--resume")  # the runs are not here
+            options += {
+                "pretrain": ["--dataset", "some-v0"],
+                "teacher": ["--env.id", "Hopper-v5"],
+            }.get(program, [])
+        if "--env.game" in options or {*options} & {"hero-dt", "hero-dt-fast"}:
+            pytest.importorskip("ale_py")
+        if hasattr(module, "parse"):
+            request = module.parse(options)
+            if program == "teacher":
+                check_trainable(request)
+        else:
+            parse_options(module.Arguments, options, program)
+
+
+def options_of(settings, prefix=""):
+    """The options that a dataclass of settings makes, as tyro names them."""
+    hints = typing.get_type_hints(settings, include_extras=True)
+    for field in dataclasses.fields(settings):
+        hint, name = hints[field.name], prefix + field.name.replace("_", "-")
+        is_nameless = hasattr(hint, "__metadata__")
+        hint = typing.get_args(hint)[0] if is_nameless else hint
+        nested = [
+            kind
+            for kind in (hint, *typing.get_args(hint))
+            if dataclasses.is_dataclass(kind)
+        ]
+        if not nested:
+            yield name
+        for kind in nested:
+            yield from options_of(kind, prefix if is_nameless else f"{name}.")
+
+
+def test_every_option_that_is_named_exists():
+    known = {
+        option
+        for program in PROGRAMS
+        for option in options_of(importlib.import_module(f"jax_es.{program}").Arguments)
+    }
+    assert {"es.sigma", "policy.attention", "policy.hidden-size", "seeds"} <= known
+    for page, text in PAGES.items():
+        text = "\n".join(re.findall(r"`([^`\n]+)`", text))
+        for option in re.findall(r"(?<![\w-])--([a-z][\w.-]*)", text):
+            name = re.sub(r"(^|\.)no-", r"\1", option)
+            assert {name, option} & (known | OF_OTHERS), (page, option)
+
+
+def test_the_sample_output_is_the_median_run():
+    page = PAGES["docs/start.md"]
+    paths = (ROOT / "results" / "learning_curves").glob("quickstart-seed*")
+    runs = [(records_so_far(path)[-1], path.name) for path in paths]
+    runs.sort(key=lambda run: run[0].evaluation_return_mean)
+    record, name = runs[len(runs) // 2]
+    line, *rest = page[page.index("generation  100/100") :].splitlines()
+    assert (
+        f"evaluation {record.evaluation_return_mean:9.1f}  "
+        f"mean {record.return_mean:9.1f}  max {record.return_max:9.1f}  "
+    ) in line
+    assert f"runs/{name}-…/" in rest[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_three_figures_are_of_the_tables(page):
+    said = " ".join(PAGES[page].split())
+    robots = (ROOT / "docs" / "results" / "index.md").read_text()
+    assert "| HalfCheetah-v5 | linear | 0 | 4109 | 4.07 M | 18 |" in robots
+    assert "a return of 4 109 in 18 minutes on one core" in said
+    command = "half-cheetah-clipup --policy linear --max-env-steps 4000000"
+    assert f"`python -m jax_es.train {command}`" in said
+    trained = RunDirectory(ROOT / "results/robots/half-cheetah-linear/seed-0").config()
+    given = train.parse(shlex.split(command)).config
+    assert differences(given, trained).keys() == {
+        *("policy.kind", "rollout.num_slots", "rollout.num_devices"),
+        "checkpoint_every",
+    }  # linear is an mlp without hidden layers
+    rows = json.loads((ROOT / "results" / "benchmark.json").read_text())["rows"]
+    speed = {row["name"]: f"{row['steps_per_second']:,.0f}" for row in rows}
+    for name in ("generation/humanoid-dt-fast", "generation/humanoid-dt", "physics"):
+        assert speed[name].replace(",", " ") in said
+
+
+def test_the_readme_is_short():
+    assert len(README.encode()) <= 12_000
+
+
+def test_every_notebook_is_in_the_table():
+    named = re.findall(
+        r"^\| \[.*?\]\((\w+)\.md\)", PAGES["docs/notebooks/index.md"], re.M
+    )
+    stems = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(named) == stems
+    in_menu = re.findall(r"notebooks/(\w+)\.md", (ROOT / "mkdocs.yml").read_text())
+    assert sorted(in_menu) == sorted([*stems, "index"])
+
+
+def test_a_notebooks_page_shows_its_cells_and_outputs():
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    picture = {"data": {"image/png": "UE5H", "text/plain": "<Figure>"}}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
+        {
+            "cell_type": "code",
+            "source": ["print(1)"],
+            "outputs": [{"text": ["1\n"]}, picture, {"data": {"text/markdown": "|a|"}}],
+        },
+    ]
+    text, pictures = hooks.page({"cells": cells}, "name")
+    assert text == (
+        "# Title\ntext\n\n```python\nprint(1)\n```\n\n``` {.text .output}\n1\n```\n\n"
+        "![What the cell draws](name-1.png)\n\n|a|\n"
+    )
+    assert pictures == {"name-1.png": b"PNG"}
+
+
+def test_ci_runs_the_test_command():
+    (command,) = [
+        line
+        for block in blocks("README.md", "bash")
+        for line in block.splitlines()
+        if line.startswith("python3 -m venv") and line.endswith("pytest -n auto")
+    ]
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert command in lines and "python -m pytest -n auto -m slow" in lines
+    assert command in PAGES["docs/start.md"].splitlines()
+
+
+def test_every_preset_is_in_the_table():
+    page = PAGES["docs/guides/training.md"]
+    section = page[page.index("| preset | what it is |") :].split("\n\n")[0]
+    section = re.sub(r"extra `\w+`", "", section)
+    assert set(re.findall(r"`([a-z0-9-]+)`", section)) == set(PRESETS)
+    section = README[README.index("| preset | what it is |") :].split("\n\n")[0]
+    assert set(re.findall(r"`([a-z0-9-]+)`", section)) <= set(PRESETS)
+
+
+def test_the_architecture_names_the_folders_that_there_are():
+    folders = {path.parent.name for path in ROOT.glob("jax_es/*/__init__.py")}
+    named = re.findall(r"^\| `(\w+)/`", PAGES["docs/architecture.md"], re.MULTILINE)
+    assert set(named) == folders
+
+
+def test_linked_and_named_files_exist():
+    for page, text in PAGES.items():
+        folder = (ROOT / page).parent
+        links = re.findall(r"\]\(((?!https?:)[^)#]+)[^)]*\)", text)
+        for link in links:
+            notebook = ROOT / "notebooks" / link.rpartition("/")[2]
+            is_notebook = notebook.with_suffix(".ipynb").exists()
+            assert (folder / link).exists() or is_notebook, (page, link)
+        named = re.findall(r"`((?:jax_es|envs|models|results|tests)/[\w./]+)`", text)
+        assert all((ROOT / name).exists() for name in named), (page, named)
+
+
+def test_a_low_rank_member_is_as_small_as_said():
+    config = PRESETS["humanoid-dt-fast"]
+    space = gymnasium.spaces.Box(-1, 1, (348,))
+    policy = make_policy(config.policy, space, gymnasium.spaces.Box(-0.4, 0.4, (17,)))
+    mean = jax.eval_shape(policy.init, jax.random.key(0))
+    full, low_rank = (
+        jax.eval_shape(noise.sample, jax.random.key(0), mean).size
+        for noise in (FullNoise(), make_noise(config.es))
+    )
+    said = f"{low_rank / 1e3:.0f} thousand numbers instead of {full / 1e3:.0f} thousand"
+    assert said in " ".join(PAGES["docs/how-it-works.md"].split())
+    assert f"of {full / 1e3:.0f} thousand weights" in " ".join(README.split())
+
+
+def test_no_machine_path_and_no_registry_is_committed():
+    files = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "uv.lock" not in files
+    hosts = "pypi" + ".org", "python" + "hosted"
+    for name in files:
+        if not name.endswith(".png"):
+            text = (ROOT / name).read_text(errors="ignore")
+            assert not any(host in text for host in hosts), name
+
+
+def test_bare_orbax_reads_a_checkpoint_as_documented(run):
+    source = (ROOT / "jax_es" / "runs" / "checkpoint.py").read_text()
+    documentation = ast.get_docstring(ast.parse(source)) or ""
+    listed = documentation[documentation.index("- ``es/mean``") :]
+    names = re.findall(r"``((?:es/)?[a-z_]+)``", listed)
+    step = run / "checkpoints" / "last" / "2" / "state"
+    state = ocp.PyTreeCheckpointer().restore(step)
+    expected = {"es", "observation_statistics", "step_cap", "total_env_steps"}
+    assert set(state) == expected | {"best_evaluation_return"}
+    assert set(state["es"]) == {"mean", "optimizer_state", "generation", "key"}
+    assert set(state["observation_statistics"]) == {"count", "sum", "sum_of_squares"}
+    for name in ("es/generation", "es/key", "observation_statistics", "step_cap"):
+        assert name in names
+    assert state["es"]["mean"]["head"]["kernel"].shape == (4, 6)
