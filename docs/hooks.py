@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(?=<code)")
+ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(<code>)(?:~[\w.]*\.)?")
 """What Sphinx reads before a name in a docstring; a page shows the name alone."""
 
 
@@ -28,8 +28,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Leaves out the roles of docstrings."""
-    return ROLE.sub("", html)
+    """Leaves out the roles of docstrings, and one colon of two before code."""
+    html = html.replace("::</p>", ":</p>")
+    return ROLE.sub(r"\1", html)
 
 
 def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:

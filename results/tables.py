@@ -342,9 +342,9 @@ def commands(rows: Iterable[Row]) -> str:
 
 
 def minus(cell: str) -> str:
-    """A cell with minus signs for the hyphens before numbers."""
+    """A cell; of numbers one with minus signs for hyphens that is not broken."""
     is_number = cell.lstrip("-")[:1].isdigit()
-    return cell.replace("-", "−") if is_number else cell
+    return cell.replace("-", "−").replace(" ", "\xa0") if is_number else cell
 
 
 def paragraph(text: str) -> str:

@@ -217,7 +217,7 @@ def test_the_sample_output_is_the_median_run():
 def test_the_three_figures_are_of_the_tables(page):
     said = " ".join(PAGES[page].split())
     robots = (ROOT / "docs" / "results" / "index.md").read_text()
-    assert "| HalfCheetah-v5 | linear | 0 | 4109 | 4.07 M | 18 |" in robots
+    assert "| HalfCheetah-v5 | linear | 0 | 4109 | 4.07\xa0M | 18 |" in robots
     assert "a return of 4 109 in 18 minutes on one core" in said
     command = "half-cheetah-clipup --policy linear --max-env-steps 4000000"
     assert f"`python -m jax_es.train {command}`" in said

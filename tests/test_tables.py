@@ -30,7 +30,7 @@ def test_a_changed_number_is_found_and_repaired(tmp_path, capsys):
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     page = tmp_path / "docs" / "results" / "tasks.md"
     good = page.read_text()
-    page.write_text(good.replace("−1.35 (25 %)", "−9.99 (25 %)"))
+    page.write_text(good.replace("−1.35\xa0(25", "−9.99\xa0(25"))
     with pytest.raises(SystemExit, match=r"docs/results/tasks\.md differs"):
         tables.main(["--check"], tmp_path)
     assert "−9.99" in capsys.readouterr().out
