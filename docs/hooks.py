@@ -1,4 +1,4 @@
-"""What MkDocs does besides: notebooks become pages, as they are stored.
+"""What MkDocs does besides: notebooks, and files beside README, become pages.
 
 Nothing is executed: a page holds the cells of ``notebooks/*.ipynb`` and the outputs
 that stand in the file.
@@ -10,16 +10,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(<code>)(?:~[\w.]*\.)?")
 """What Sphinx reads before a name in a docstring; a page shows the name alone."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds a page for each notebook, and its pictures."""
+    """Adds a page for each notebook, with its pictures, and those of the root."""
     from mkdocs.structure.files import File
 
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text().replace("](docs/", "](")
+        files.append(File.generated(config, name.lower(), content=text))
+    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
         text, pictures = page(json.loads(path.read_text()), path.stem)
         contents = {f"{path.stem}.md": text, **pictures}
         for name, content in contents.items():

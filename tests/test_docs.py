@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -44,24 +45,26 @@ PAGES = {
     ]
 }
 README = (ROOT / "README.md").read_text()
-OBJECTIVES = "docs/tutorials/own-objective.md"
-WITH_CODE = [p for p, text in PAGES.items() if "```python" in text and p != OBJECTIVES]
+OBJECTIVES = "docs/tutorials/own_objective.md"
+WITH_CODE = [
+    p for p, text in PAGES.items() if "```python\n" in text and p != OBJECTIVES
+]
 
-OF_OTHERS = {
-    "check",
-    "exclude-editable",
-    "logdir",
-    "strict",
-    "policy",
-    "lr",
-    "debug",
-    "help",
-}
+OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
+OF_OTHERS |= {"strict"}
 """Options that are no field: of other programs, or of all of ours."""
 
 
 def blocks(page, language):
+    """The code of a page that is to be executed: that of files has a title."""
     return re.findall(rf"```{language}\n(.*?)```", PAGES[page], flags=re.DOTALL)
+
+
+def files(page):
+    """The files that a page tells to write, by name."""
+    return dict(
+        re.findall(r'```python title="(.*?)"\n(.*?)```', PAGES[page], flags=re.DOTALL)
+    )
 
 
 def commands():
@@ -98,11 +101,17 @@ def run(trained):
 
 @pytest.fixture
 def here(run, tmp_path, monkeypatch):
-    """A working folder with the runs that the pages name."""
+    """A working folder with the runs and the files that the pages name."""
+    for name, text in {n: t for page in PAGES for n, t in files(page).items()}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
     for name in ("NAME", "first"):
         shutil.copytree(run, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for page in PAGES:
+        for name in files(page):
+            sys.modules.pop(Path(name).stem, None)
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
@@ -318,7 +327,7 @@ def test_a_low_rank_member_is_as_small_as_said():
         for noise in (FullNoise(), make_noise(config.es))
     )
     said = f"{low_rank / 1e3:.0f} thousand numbers instead of {full / 1e3:.0f} thousand"
-    assert said in " ".join(PAGES["docs/how-it-works.md"].split())
+    assert said in " ".join(PAGES["docs/how_it_works.md"].split())
     assert f"of {full / 1e3:.0f} thousand weights" in " ".join(README.split())
 
 
