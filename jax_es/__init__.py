@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         EvaluationConfig,
         RolloutConfig,
     )
+    from jax_es.es.gradient import es_gradient
     from jax_es.es.noise import FullNoise, Noise
     from jax_es.es.openai_es import (
         ESInfo,
@@ -62,6 +63,7 @@ _HOME = {
     "TrainConfig": "train_config",
     "configure_cpu_devices": "rollout.devices",
     "custom_policy": "training.custom_policy",
+    "es_gradient": "es.gradient",
     "find_runs": "runs.find",
     "load_policy": "training.load_policy",
     "openai_es": "es.openai_es",
@@ -94,6 +96,7 @@ __all__ = [
     "__version__",
     "configure_cpu_devices",
     "custom_policy",
+    "es_gradient",
     "find_runs",
     "load_policy",
     "openai_es",

@@ -139,14 +139,18 @@ def test_the_python_code_runs(page, here, trained, monkeypatch):
 
 @pytest.mark.slow
 def test_own_objectives_are_reached(capsys):
-    classifier, rastrigin = blocks(OBJECTIVES, "python")
+    classifier, rastrigin, steps, cheetah = blocks(OBJECTIVES, "python")
     exec(classifier, {})
     before, after = map(float, re.findall(r"\d\.\d\d", capsys.readouterr().out))
     assert before < 0.6 and after > 0.85
     names = {}
     exec(rastrigin, names)
     assert abs(names["state"].mean["x"]).max() < 0.5
-    short = [len(code.splitlines()) for code in (classifier, rastrigin)]
+    exec(steps, names)
+    assert names["loss"](names["x"]) < names["loss"](0.0)
+    exec(cheetah, names)
+    assert names["results"].returns.shape == (16,)
+    short = [len(code.splitlines()) for code in blocks(OBJECTIVES, "python")]
     assert max(short) <= 40
 
 
