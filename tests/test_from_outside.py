@@ -17,12 +17,13 @@ from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs import checkpoint
 from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
+from tests.made_runs import save_run
 
 LIMIT = 6
 
 
-def trained(path, policy):
-    config = TrainConfig(
+def tiny(policy):
+    return TrainConfig(
         env=EnvConfig("HalfCheetah-v5", max_episode_steps=LIMIT),
         policy=policy,
         es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
@@ -30,21 +31,19 @@ def trained(path, policy):
         evaluation=EvaluationConfig(num_episodes=2),
         num_generations=2,
     )
-    jax_es.train_run(config, path)
-    return path
 
 
 @pytest.fixture(scope="module")
 def mlp(tmp_path_factory):
-    return trained(
-        tmp_path_factory.mktemp("runs") / "mlp", MLPConfig(hidden_sizes=(8, 4))
-    )
+    path = tmp_path_factory.mktemp("runs") / "mlp"
+    jax_es.train_run(tiny(MLPConfig(hidden_sizes=(8, 4))), path)
+    return path
 
 
 @pytest.fixture(scope="module")
 def transformer(tmp_path_factory):
     policy = DecisionTransformerConfig(context_length=3, width=4, num_layers=1)
-    return trained(tmp_path_factory.mktemp("runs") / "transformer", policy)
+    return save_run(tmp_path_factory.mktemp("runs") / "transformer", tiny(policy))
 
 
 ORBAX_ALONE = """
@@ -157,6 +156,7 @@ def test_a_shorter_time_limit_ends_the_episode(transformer):
 
 
 # An encoder is a process; what it leaves behind is not ours.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_record_video_shows_every_step_of_a_policy(transformer, tmp_path):
     pytest.importorskip("moviepy")
@@ -213,6 +213,7 @@ def test_wrappers_of_vectors_take_policies_and_our_environments(transformer):
     assert len(set(np.round(returns[0], 6))) == 3
 
 
+@pytest.mark.slow
 def test_a_wrapped_environment_with_an_id_of_its_own_is_trained_on(tmp_path):
     def make_halved(**options):
         env = gymnasium.make("Pendulum-v1", **options)

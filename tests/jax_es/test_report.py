@@ -176,6 +176,7 @@ def check(browse, page, folder, *options):
     return json.loads(html.unescape(found[1]))
 
 
+@pytest.mark.slow
 def test_a_browser_shows_all_of_it(page, browse, tmp_path):
     dom, log = browse(page, "--dump-dom")
     assert "CONSOLE" not in log
@@ -293,8 +294,11 @@ def test_only_what_the_user_changed_is_listed_as_changed(tmp_path):
 def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
     paths = [
         make_run(tmp_path / f"{task}-{last}", policy, [0.0, last], env=EnvConfig(task))
-        for task in ("Hopper-v5", "Ant-v5")
-        for last, policy in ((2.0, MLPConfig()), (3.0, LSTMConfig()))
+        for task, last, policy in (
+            ("Hopper-v5", 2.0, MLPConfig()),
+            ("Hopper-v5", 3.0, LSTMConfig()),
+            ("Ant-v5", 3.0, LSTMConfig()),
+        )
     ]
     page = report.report(tuple(paths))
     # The page begins with a number a task, of the variant that returned most.
@@ -305,9 +309,8 @@ def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
         ["Hopper-v5"],
         ["Ant-v5"],
     ]
-    for section in sections:
-        assert re.findall("<h3>(.*?)</h3>", section)[-2:] == ["lstm", "mlp"]
-    assert page.count("<details><summary>Versions and machine</summary>") == 4
+    assert re.findall("<h3>(.*?)</h3>", sections[0])[-2:] == ["lstm", "mlp"]
+    assert page.count("<details><summary>Versions and machine</summary>") == 3
 
 
 @pytest.mark.parametrize(

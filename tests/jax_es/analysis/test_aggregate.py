@@ -78,7 +78,7 @@ def test_scores_are_between_the_initial_network_and_the_best(paths):
 
 def test_the_program_draws_and_prints_it(paths, tmp_path, capsys):
     output = tmp_path / "plots"
-    arguments = [*map(str, paths), "--figure", "all", "--output", str(output)]
+    arguments = [*map(str, paths), "--figure", "aggregate", "--output", str(output)]
     assert plot.main([*arguments, "--reference", "Hopper-v5=20"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"\| mlp \| 4 \| 0\.3\d \(0\.\d\d to 0\.\d\d\) \|", text)

@@ -156,6 +156,7 @@ def test_what_is_printed_is_the_study(study):
     assert with_machine(train.parse(options).config) == run.config()
 
 
+@pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_to_the_same_numbers(
     study, folder, monkeypatch, capsys
 ):
