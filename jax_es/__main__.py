@@ -1,10 +1,8 @@
 """All programs as one: ``jax-es PROGRAM …`` or ``python -m jax_es PROGRAM …``."""
 
 import importlib
-import os
 import signal
 import sys
-from types import FrameType, ModuleType
 
 from jax_es.version import __version__
 
@@ -36,8 +34,13 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the program that the first argument names; returns its exit code."""
     program, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     if program in PROGRAMS:
-        # Only now: another program's imports cost seconds.
-        return _imported(program).main(rest)
+        try:
+            # Only now: another program's imports cost seconds.
+            module = importlib.import_module(f"jax_es.{program}")
+        except KeyboardInterrupt:
+            sys.stderr.write("SIGINT: nothing had begun\n")
+            return 128 + signal.SIGINT
+        return module.main(rest)
     if program in ("-h", "--help", "--version"):
         sys.stdout.write(f"jax-es {__version__}\n" if "v" in program else USAGE)
         return 0
@@ -47,23 +50,6 @@ def main(argv: list[str] | None = None) -> int:
         "jax-es --help says what they do.\n"
     )
     return 2
-
-
-def _imported(program: str) -> ModuleType:
-    """Imports a program; Ctrl-C and SIGTERM end the process meanwhile, in one line."""
-
-    def leave(signum: int, _: FrameType | None) -> None:
-        name = signal.Signals(signum).name
-        os.write(2, f"{name}: nothing had begun\n".encode())
-        os._exit(128 + signum)
-
-    numbers = signal.SIGINT, signal.SIGTERM
-    before = [signal.signal(number, leave) for number in numbers]
-    try:
-        return importlib.import_module(f"jax_es.{program}")
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

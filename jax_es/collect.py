@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import re
 import shlex
@@ -15,20 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import tyro
 
-from jax_es.checks import check_types, require
+from jax_es.checks import ConfigError, check_types, require
 from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
 from jax_es.cli.signals import Stopped, StopSignals, report_stop
+from jax_es.cli.train_program import start_jax
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
-    damaged,
-    dataset_root,
+    dataset_roots,
     import_minari,
+    is_dataset,
     read_metadata,
 )
 from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
+from jax_es.train_config import differing
 
 if TYPE_CHECKING:
     from jax_es.imitation.dataset_writer import Summary
@@ -93,15 +94,16 @@ class Arguments:
             f"--action-noise must be at least 0 and finite, got {self.action_noise}; "
             "0.1 is usual.",
         )
-        require(
-            self.num_slots is None or self.num_slots >= 1,
-            f"--num-slots must be at least 1, got {self.num_slots}.",
-        )
+
+    @property
+    def place(self) -> Path:
+        """Where datasets are kept."""
+        return self.root or dataset_roots()[0]
 
     @property
     def path(self) -> Path:
         """The dataset's folder."""
-        return dataset_root(self.root) / self.dataset
+        return self.place / self.dataset
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -114,7 +116,7 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             arguments = parse_options(Arguments, argv, "collect")
-            from jax_es.imitation.dataset_writer import DatasetWriter, is_dataset, lock
+            from jax_es.imitation.dataset_writer import DatasetWriter
             from jax_es.imitation.demonstrations import collect, first_seed
 
             import_minari()
@@ -123,8 +125,14 @@ def _main(argv: list[str]) -> int:
             player, recipe = _player(run, arguments)
             stack.callback(player.close)
             if stored is not None:
-                _check_continues(stored["recipe"], recipe, arguments)
-            stack.enter_context(lock(path))
+                changed = differing(stored["recipe"], recipe).items()
+                listed = "; ".join(f"{k} was {a!r}, now {b!r}" for k, (a, b) in changed)
+                require(
+                    not changed,
+                    f"--resume would change the dataset {arguments.dataset}: {listed}. "
+                    "Leave these as they were, or collect another --dataset.",
+                )
+            stack.enter_context(RunDirectory(path).lock())
         first = first_seed(arguments.seed)
         try:
             with run_errors(path, "the same command"):
@@ -147,14 +155,8 @@ def _main(argv: list[str]) -> int:
                         "git_commit": git_commit(),
                         "first_seed": first,
                     }
-                collection = collect(
-                    player,
-                    writer,
-                    first + np.arange(arguments.episodes),
-                    stored,
-                    signals.check,
-                    functools.partial(_say, arguments),
-                )
+                seeds = first + np.arange(arguments.episodes)
+                collection = collect(player, writer, seeds, stored, signals.check, _say)
         except Stopped as stop:
             resume = "" if arguments.resume else " --resume"
             return report_stop(
@@ -163,7 +165,7 @@ def _main(argv: list[str]) -> int:
                 if is_dataset(path)
                 else f"no episode has ended; start again with {command}",
             )
-    sys.stdout.write(_outcome(arguments, collection) + "\n")
+    sys.stdout.write(_outcome(arguments, collection))
     return 0
 
 
@@ -173,44 +175,38 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
     Raises:
         ConfigError: if it is there and should not be, or the other way round.
     """
-    from jax_es.imitation.dataset_writer import check_new, is_dataset
-
     path = arguments.path
     if not arguments.resume:
-        check_new(path)
+        require(
+            not is_dataset(path),
+            f"{path} holds a dataset already; continue it with --resume or choose "
+            "another --dataset.",
+        )
         return None
     require(
         is_dataset(path),
         f"--resume: there is no dataset {path}; leave --resume out to start it.",
     )
-    metadata = read_metadata(path)
-    require(
-        OUR_METADATA in metadata,
-        f"--resume: {path} was not collected by this program; choose another "
-        "--dataset.",
-    )
     try:
-        return check_types(metadata[OUR_METADATA], recipe=dict)
+        return check_types(read_metadata(path).get(OUR_METADATA), recipe=dict)
     except TypeError as error:
-        raise damaged(path, error) from error
+        raise ConfigError(
+            f"--resume: {path} was not collected by this program ({error}); choose "
+            "another --dataset."
+        ) from error
 
 
-def _player(
-    run: RunDirectory, arguments: Arguments
-) -> tuple[Player, dict[str, int | float | str | None]]:
+def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, Any]]:
     """Builds what plays the policy's episodes, and says what decides them.
 
     Raises:
-        ConfigError: if that is impossible.
-        CheckpointError: if the checkpoint is missing, damaged or of another network.
+        ValueError: (a ``ConfigError`` or ``CheckpointError``) if that is impossible.
     """
     from jax_es.imitation.demonstrations import Player, digest
-    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
-    configure_cpu_devices(run.config().rollout.num_devices)
-    use_compilation_cache()
+    start_jax(run.config().rollout.num_devices)
     trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
     path = run.path.resolve()
     recipe = {
@@ -233,34 +229,17 @@ def _player(
     return player, recipe
 
 
-def _check_continues(
-    stored: dict[str, Any], recipe: dict[str, Any], arguments: Arguments
-) -> None:
-    """Raises ``ConfigError`` naming what differs in the recipe of a dataset."""
-    changed = [
-        f"{name} was {stored.get(name)!r}, now {value!r}"
-        for name, value in recipe.items()
-        if stored.get(name) != value
-    ]
-    require(
-        not changed,
-        f"--resume would change the dataset {arguments.dataset}: {'; '.join(changed)}. "
-        "Leave these as they were, or collect another --dataset.",
-    )
-
-
-def _say(arguments: Arguments, summary: Summary, speed: float) -> None:
+def _say(summary: Summary, speed: float) -> None:
     """Prints a line about how far the collection is."""
     mean = summary.returns.mean() if len(summary.returns) else math.nan
     sys.stderr.write(
-        f"episodes {len(summary.seeds):6d}/{arguments.episodes}  "
-        f"return {mean:9.1f}  steps/s {speed:7.0f}\n"
+        f"episodes {len(summary.seeds):6d}  return {mean:9.1f}  steps/s {speed:7.0f}\n"
     )
 
 
 def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     """Says what was collected, and how it is read."""
-    path, root = arguments.path, dataset_root(arguments.root)
+    path = arguments.path
     metadata, failed = read_metadata(path), collection["failed_seeds"]
     lines = [
         f"Dataset: {metadata['total_episodes']} episodes, {metadata['total_steps']} "
@@ -274,7 +253,9 @@ def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     if failed:
         lines.append(f"Left out: {len(failed)} episodes with numbers not finite")
     load = f"minari.load_dataset({arguments.dataset!r})"
-    return "\n".join([*lines, f"From Minari: {ROOT_VARIABLE}={root}, {load}"])
+    return "\n".join(
+        [*lines, f"From Minari: {ROOT_VARIABLE}={arguments.place}, {load}", ""]
+    )
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ after a preset shows its values.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
@@ -18,14 +16,13 @@ import tyro
 from jax_es.checks import require
 from jax_es.cli.options import (
     input_errors,
-    named_folder,
-    names_environment,
     parse_options,
     run_errors,
     run_program,
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.cli.train_program import RunArguments, start_jax, stored_run
 from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
 from jax_es.runs.directory import (
     RunDirectory,
@@ -33,22 +30,12 @@ from jax_es.runs.directory import (
     resume_options,
     trust_option,
 )
-from jax_es.runs.find import (
-    check_name,
-    find_run_or_experiment,
-    how_to_use,
-    path_to_resume,
-)
+from jax_es.runs.find import how_to_use
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import METRICS_FILE
-from jax_es.runs.trust import check_import, trust_source
-from jax_es.train_config import (
-    POLICY_KINDS,
-    CustomPolicyConfig,
-    TrainConfig,
-    policy_kind,
-)
+from jax_es.runs.trust import trust_source
+from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
 if TYPE_CHECKING:
     from jax_es.training.seeds import Experiment, SeedResult
@@ -64,26 +51,14 @@ preset's).
 The options' defaults below are those of the chosen preset."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Arguments:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments(RunArguments):
     """The command line, after PRESET and KIND."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
-    name: str | None = None
-    """Name of the run's folder; preset, seed and time if not given."""
-    runs_dir: Path = Path("runs")
-    """Where runs are kept."""
     seeds: int | None = None
     """Train this many runs, one after another, into one experiment NAME/seed-…; their
     seeds count up from --seed. A single run if not given."""
-    resume: bool = False
-    """Continue the run or the experiment --name from its last checkpoint, to the same
-    numbers as if it had never stopped. Without a PRESET its own configuration is
-    taken."""
-    trust: bool = False
-    """Import the modules that environments (module:id) and policies (module:Name) of
-    --resume and --init name, which may run any code; not needed for what --env.id and
-    --policy name."""
 
 
 class Request(NamedTuple):
@@ -113,14 +88,9 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            from jax_es.rollout.devices import (
-                configure_cpu_devices,
-                use_compilation_cache,
-            )
             from jax_es.training.build import with_machine
 
-            configure_cpu_devices(request.config.rollout.num_devices)
-            use_compilation_cache()
+            start_jax(request.config.rollout.num_devices)
             # The run remembers it: on a machine with another number of cores it would
             # otherwise resume to other numbers.
             request = request._replace(config=with_machine(request.config))
@@ -171,9 +141,7 @@ def parse(argv: list[str]) -> Request:
     """
     line = split_command_line(argv)
     if line.resumes_as_stored:
-        path = path_to_resume(*named_folder(line.rest))
-        default, preset_name = find_run_or_experiment(path).config(), "resumed"
-        line.check_kind(default)
+        default, preset_name = stored_run(line).config(), "resumed"
     else:
         preset_name = DEFAULT_PRESET if line.preset is None else line.preset
         default = preset(preset_name, line.kind)
@@ -185,7 +153,7 @@ def parse(argv: list[str]) -> Request:
         Arguments,
         line.rest,
         "train",
-        default=Arguments(default),
+        default=Arguments(config=default),
         description=DESCRIPTION,
         learning_rate="--es.learning-rate",
     )
@@ -199,17 +167,12 @@ def parse(argv: list[str]) -> Request:
         "one of them out.",
     )
     config = with_game(arguments.config)
-    check_name(arguments.name)
     if arguments.resume:
-        path = path_to_resume(arguments.runs_dir, arguments.name)
-        run = find_run_or_experiment(path)
+        run = arguments.run_to_resume()
         check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
-        named = names_environment(line.rest)
-        check_import(config.env.id, run.path, arguments.trust or named)
-        kind = policy_kind(config.policy)
-        check_import(kind, run.path, arguments.trust or line.kind == kind)
+        arguments.check_imports(config, run, line)
         is_experiment = run.file == EXPERIMENT_FILE
         require(
             is_experiment or arguments.seeds is None,
@@ -227,19 +190,11 @@ def parse(argv: list[str]) -> Request:
             f"({program_command('pretrain')} {preset_name} makes one).",
         )
         num_seeds = arguments.seeds
-        run = RunDirectory(
-            arguments.runs_dir
-            / (arguments.name or _new_name(preset_name, config, num_seeds))
-        )
+        what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
+        run = arguments.new_run(f"{preset_name}-{what}")
     if arguments.trust and config.init is not None:
         trust_source(config.init)
     return Request(config, preset_name, run, arguments.resume, num_seeds)
-
-
-def _new_name(preset_name: str, config: TrainConfig, num_seeds: int | None) -> str:
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
-    return f"{preset_name}-{what}-{now}"
 
 
 def _where_to_look(run: RunDirectory) -> str:

@@ -37,40 +37,32 @@ MORE = {
 }
 
 
-def sequence():
-    """The commands of the block that begins with a teacher and ends with a video."""
+def commands():
+    """Those of the block that begins with a teacher, with small numbers."""
     blocks = re.findall(r"```bash\n(.*?)```", GUIDE, flags=re.DOTALL)
     (block,) = [b for b in blocks if "hopper-pretrained --init runs/clone" in b]
-    return [shlex.split(line) for line in block.splitlines()]
-
-
-def smaller(command):
-    """A command with small numbers in place of its own."""
-    python, m, module, *options = command
-    assert [python, m] == ["python", "-m"]
-    for option, value in SMALLEST.items():
-        if option in options:
-            options[options.index(option) + 1] = value
-    extra = MORE.get(module.removeprefix("jax_es."), "").split()
-    return [sys.executable, "-m", module, *options, *extra]
+    for line in block.splitlines():
+        python, m, module, *options = shlex.split(line)
+        assert [python, m] == ["python", "-m"]
+        for option, value in SMALLEST.items():
+            if option in options:
+                options[options.index(option) + 1] = value
+        extra = MORE.get(module.removeprefix("jax_es."), "").split()
+        yield [sys.executable, "-m", module, *options, *extra]
 
 
 @pytest.mark.slow
 def test_a_teacher_is_cloned_and_evolution_goes_on(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("MINARI_DATASETS_PATH", None)
-    commands = sequence()
-    programs = [command[2].removeprefix("jax_es.") for command in commands]
-    assert programs == ["teacher", "collect", "pretrain", "train", "evaluate"]
-    for command in commands:
+    programs = []
+    for command in commands():
         done = subprocess.run(
-            smaller(command),
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, (command, done.stderr[-2000:])
+        programs.append(command[2].removeprefix("jax_es."))
+    assert programs == ["teacher", "collect", "pretrain", "train", "evaluate"]
     assert "return_mean" in done.stdout
 
     runs = {n: find_run(tmp_path / "runs" / n) for n in ("td3", "clone", "evolved")}

@@ -11,18 +11,17 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_es.checks import ConfigError, require
-from jax_es.cli.progress import Progress
+from jax_es.cli.progress import Progress, opening
 from jax_es.config import CloningConfig
 from jax_es.imitation.cloning import Cloner, CloningState
-from jax_es.imitation.datasets import Episodes, read_episodes
+from jax_es.imitation.datasets import read_episodes
 from jax_es.imitation.epoch_records import (
-    CLONING_FILE,
     EPOCHS,
     EpochRecord,
     read_epochs,
@@ -31,6 +30,7 @@ from jax_es.imitation.epoch_records import (
 )
 from jax_es.imitation.gradient_run import (
     GradientRun,
+    begin,
     build_for_evaluation,
     checkpoint_state,
 )
@@ -44,7 +44,7 @@ from jax_es.imitation.windows import (
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.memory import check_memory
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
 from jax_es.streams import stream
 from jax_es.training.build import TrainConfig, policy_kind, with_machine
@@ -70,6 +70,7 @@ def pretrain_run(
     resume: bool = False,
     preset: str = "python",
     target_returns: Sequence[float] = (),
+    check_stop: Callable[[], None] = lambda: None,
 ) -> PretrainingResult:
     """Clones from Python, as ``python -m jax_es.pretrain`` does.
 
@@ -84,39 +85,50 @@ def pretrain_run(
         path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
         preset: recorded in ``config.json`` as where ``config`` comes from.
-        target_returns: as of :class:`CloneRun`.
+        target_returns: what evaluations ask for besides the configuration's own; the
+            best return in the dataset if none is given.
+        check_stop: called often; raises an exception to end the run, whose finished
+            epochs are then saved.
 
     Raises:
-        ConfigError: (a ``ValueError``) for bad input, before any work.
+        ConfigError: (a ``ValueError``) for bad input, before any work, or if the loss
+            is no longer finite.
     """
     run = RunDirectory(Path(path))
     if resume:
         config = run.with_stored_machine(config)
+    # The run remembers it: another number of devices adds in another order.
     clone = CloneRun(with_machine(config), cloning, dataset, target_returns)
+    check_stop()
     with run.lock():
         state = clone.begin(run, resume, preset)
-        return clone.train(state, run, clone.progress(state))
+        clock, finished = compilation_clock(), clone.num_finished(state)
+        progress = Progress(cloning.epochs, finished, layout=EPOCHS, clock=clock)
+        mean_return = f"{clone.episodes.returns.mean():.1f}"
+        progress.message(
+            opening(
+                f"Resuming after step {state.step}:" if resume else "Cloning",
+                clone.parts.config,
+                state.mean,
+                f": {len(clone.episodes.lengths):,} episodes of {dataset}, "
+                f"{len(clone.episodes.rewards):,} steps, mean return {mean_return}",
+                run.path,
+            )
+        )
+        result = clone.train(state, run, progress, check_stop)
+    progress.message(
+        f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
+        f"dataset's episodes: {mean_return}."
+    )
+    return result
 
 
 class CloneRun:
     """A dataset, the network that learns it, and the parts that evaluate it.
 
-    Args:
-        config: environment, policy, evaluation, rollout and seed of the run.
-        cloning: the settings.
-        dataset: id or folder of a Minari dataset.
-        target_returns: what to ask for in evaluations besides the configuration's own;
-            the best return in the dataset if none is given.
-
-    Attributes:
-        parts: what evaluates θ.
-        episodes: the dataset's.
-        target_returns: what evaluations ask for, the configuration's own first; None of
-            a policy that is not asked.
-        initial: the state before the first step.
-
-    Raises:
-        ConfigError: (a ``ValueError``) if they do not fit together.
+    Takes the arguments of :func:`pretrain_run`. Of its attributes, ``target_returns``
+    is what evaluations ask for, the configuration's own first (None if it has none),
+    and ``initial`` the state before the first step.
     """
 
     def __init__(
@@ -143,13 +155,17 @@ class CloneRun:
             {f"--batch-size {cloning.batch_size}": batch_bytes},
             self.parts.devices.memory,
         )
-        self.target_returns = _target_returns(config, self.episodes, target_returns)
-        _warn_of_odd_settings(config, cloning, self.episodes)
-        self._settings = {
-            "dataset": os.fspath(dataset),
-            **dataclasses.asdict(cloning),
-            "target_returns": list(target_returns),
-        }
+        best_return = float(self.episodes.returns.max())
+        self.target_returns = _target_returns(config, target_returns, best_return)
+        _warn_of_odd_settings(config, cloning, best_return)
+        self._method = Method(
+            CLONING,
+            {
+                "dataset": os.fspath(dataset),
+                **dataclasses.asdict(cloning),
+                "target_returns": list(target_returns),
+            },
+        )
         self._steps = steps_of(self.episodes)
         self._learnt, held_out = hold_out(self._steps, cloning.holdout, config.seed)
         self._held_out = covering(self._steps, held_out, policy.window_length)
@@ -172,99 +188,82 @@ class CloneRun:
         )
         self.initial = self._cloner.init(jax.jit(policy.init)(key))
 
+    def num_finished(self, state: CloningState) -> int:
+        """Returns the epochs that led to a state."""
+        return int(state.step) // self._config.steps_per_epoch
+
     def begin(self, run: RunDirectory, resume: bool, preset: str) -> CloningState:
-        """Creates the run, or with ``resume`` takes up the one that is there.
+        """Creates the run, or takes up the one that is there; within ``run.lock()``.
 
-        Call it, and :meth:`train`, inside ``run.lock()``. Returns the state to go on
-        from; ``preset`` is recorded as where a new run's configuration comes from.
-
-        Raises:
-            ValueError: (its subclasses for configurations, checkpoints and metrics) if
-                the run cannot be created or continued; it is then as it was before.
+        Returns the state to go on from. A run that cannot be continued is as it was.
         """
         config, returns = self.parts.config, self.episodes.returns
-        method = Method(CLONING, self._settings)
-        data = {
-            "num_episodes": len(returns),
-            "num_steps": len(self.episodes.rewards),
-            "mean_return": float(returns.mean()),
-            "best_return": float(returns.max()),
-        }
-        if not resume:
-            run.create(config, preset, method=method, data=data)
-            return self.initial
-        # More epochs may be asked for: what is finished does not depend on them.
-        kept = {k: v for k, v in self._settings.items() if k != "epochs"}
-        check_method(run, method._replace(settings=kept))
-        run.check_resumable(config)
-        stored = run.record().get("data", data)
-        require(
-            all(stored.get(name) == value for name, value in data.items()),
-            f"--dataset {self._settings['dataset']} is not what the run in {run.path} "
-            f"learns from: it had {stored.get('num_steps')} steps, now "
-            f"{data['num_steps']}, or other ones; restore it, or start a new run with "
-            "another --name.",
+        step = begin(
+            run,
+            config,
+            self._method,
+            resume,
+            preset,
+            num_episodes=len(returns),
+            num_steps=len(self.episodes.rewards),
+            mean_return=float(returns.mean()),
+            best_return=float(returns.max()),
         )
-        state = self._restored(Checkpoints(run.checkpoints))
-        finished = self._finished(state)
+        finished = (step or 0) // self._config.steps_per_epoch
         require(
             finished <= self._config.epochs,
             f"epochs must be at least {finished}, the epochs that {run.path} has "
             f"finished, got {self._config.epochs}.",
         )
-        require(
-            len(read_epochs(run.path)) >= finished,
-            f"{run.path / CLONING_FILE} lacks records of the {finished} finished "
-            "epochs: restore it from a backup, or start a new run with another --name.",
-        )
+        if step is None:
+            return self.initial
+        template = checkpoint_state(jax.device_get(self.initial.mean), self._statistics)
+        template["optimizer_state"] = jax.device_get(self.initial.optimizer_state)
+        step, saved = Checkpoints(run.checkpoints).restore("last", template)
         run.resume(config)
-        run.update(method=method)
-        return state
-
-    def progress(self, state: CloningState) -> Progress:
-        """Builds the display of what is to come after a state."""
-        first, clock = self._finished(state), compilation_clock()
-        return Progress(self._config.epochs, first, layout=EPOCHS, clock=clock)
+        run.update(method=self._method)
+        return CloningState(
+            saved["es"]["mean"], saved["optimizer_state"], jnp.int32(step)
+        )
 
     def train(
         self,
         state: CloningState,
         run: RunDirectory,
         progress: Progress,
-        check_stop: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None],
     ) -> PretrainingResult:
-        """Clones from ``state`` to the end of the run; closes the parts.
-
-        ``check_stop`` is called often and raises an exception to end the run; finished
-        epochs are then saved.
-
-        Raises:
-            ConfigError: if the loss is no longer finite.
-        """
-        finished = self._finished(state)
+        """Clones from ``state`` to the end of the run; closes the parts."""
+        finished, config = self.num_finished(state), self._config
         state = self._cloner.place(state)
-        with GradientRun(run, self.parts, finished) as gradient_run, progress:
-            for epoch in range(finished, self._config.epochs):
+        with (
+            GradientRun(run, self.parts, self._statistics, finished) as gradient_run,
+            progress,
+        ):
+            for epoch in range(finished, config.epochs):
                 progress.generation_started(epoch)
                 started = time.perf_counter()
                 state, loss = self._descend(state, epoch, progress, check_stop)
                 seconds = time.perf_counter() - started
                 step, mean = int(state.step), jax.device_get(state.mean)
                 results = [
-                    gradient_run.evaluate(
-                        mean, self._statistics, asked, lambda _: check_stop()
-                    )
+                    gradient_run.evaluate(mean, asked, lambda _: check_stop())
                     for asked in (None, *self.target_returns[1:])
                 ]
-                gradient_run.record(results[0], mean, self._statistics, 0, step)
-                asked_for = map(target_evaluation, self.target_returns, results)
+                holdout_loss = None
+                if len(self._held_out):
+                    holdout_loss = self._cloner.loss(
+                        state.mean, self._steps, self._held_out
+                    )
                 record = EpochRecord(
                     epoch=epoch,
                     step=step,
                     training_loss=loss,
-                    holdout_loss=self._holdout_loss(state),
-                    evaluations=tuple(asked_for),
-                    steps_per_second=self._config.steps_per_epoch / seconds,
+                    holdout_loss=holdout_loss,
+                    evaluations=list(
+                        map(target_evaluation, self.target_returns, results)
+                    ),
+                    steps_per_second=config.steps_per_epoch / seconds,
                     seconds_elapsed=gradient_run.seconds(),
                 )
                 # In this order: a run killed between the two repeats the epoch, and its
@@ -272,25 +271,11 @@ class CloneRun:
                 write_epoch(run.path, record)
                 optimizer_state = jax.device_get(state.optimizer_state)
                 gradient_run.save(
-                    mean, self._statistics, step, optimizer_state=optimizer_state
+                    results[0], mean, 0, step, optimizer_state=optimizer_state
                 )
                 progress.generation_done(record)
         mean, best = jax.device_get(state.mean), gradient_run.best
         return PretrainingResult(mean, read_epochs(run.path), best)
-
-    def _finished(self, state: CloningState) -> int:
-        """Returns the epochs that led to a state."""
-        return int(state.step) // self._config.steps_per_epoch
-
-    def _restored(self, checkpoints: Checkpoints) -> CloningState:
-        """Returns the state of the last checkpoint; the initial one without any."""
-        if not checkpoints.steps():
-            return self.initial
-        template = checkpoint_state(jax.device_get(self.initial.mean), self._statistics)
-        template["optimizer_state"] = jax.device_get(self.initial.optimizer_state)
-        saved = checkpoints.restore("last", template).state
-        step = jnp.int32(saved["es"]["generation"])
-        return CloningState(saved["es"]["mean"], saved["optimizer_state"], step)
 
     def _descend(
         self,
@@ -300,66 +285,53 @@ class CloneRun:
         check_stop: Callable[[], None],
     ) -> tuple[CloningState, float]:
         """Takes the epoch's steps; returns the mean loss, too."""
-        num_steps, seed = self._config.steps_per_epoch, self.parts.config.seed
-        starts = random_starts(
-            self._learnt, num_steps, self._config.batch_size, seed, epoch
-        )
-        at_once = self._cloner.batches_per_call(self._steps)
-        sums: list[Any] = []
-        for at in range(0, num_steps, at_once):
-            batches = [next(starts) for _ in range(min(at_once, num_steps - at))]
-            state, loss = self._cloner.descend(state, self._steps, batches)
-            sums.append(loss)
-            # The devices work while the next windows are cut; but only one call ahead,
+        num_steps, batch_size = self._config.steps_per_epoch, self._config.batch_size
+        seed, total, ahead = self.parts.config.seed, 0.0, jnp.float32(0.0)
+        starts = random_starts(self._learnt, num_steps, batch_size, seed, epoch)
+        for done, batch in enumerate(starts, 1):
+            # The devices work while the next windows are cut; but only one step ahead,
             # so that a stop signal waits for no queue.
-            if len(sums) > 1:
-                sums[-2] = _finite(float(sums[-2]), epoch)
+            before = ahead
+            state, ahead = self._cloner.descend(state, self._steps, batch)
+            total += float(before)
             check_stop()
-            progress.tasks_done(at + len(batches), num_steps)
-        return state, _finite(math.fsum(map(float, sums)), epoch) / num_steps
-
-    def _holdout_loss(self, state: CloningState) -> float:
-        if not len(self._held_out):
-            return math.nan
-        return self._cloner.loss(state.mean, self._steps, self._held_out)
-
-
-def _finite(loss: float, epoch: int) -> float:
-    require(
-        math.isfinite(loss),
-        f"the training loss is no longer finite in epoch {epoch + 1}; start a new run "
-        "with a lower --learning-rate.",
-    )
-    return loss
+            progress.tasks_done(done, num_steps)
+            if not math.isfinite(total):
+                break
+        mean_loss = (total + float(ahead)) / num_steps
+        require(
+            math.isfinite(mean_loss),
+            f"the training loss is no longer finite in epoch {epoch + 1}; start a new "
+            "run with a lower --learning-rate.",
+        )
+        return state, mean_loss
 
 
 def _target_returns(
-    config: TrainConfig, episodes: Episodes, given: Sequence[float]
+    config: TrainConfig, given: Sequence[float], best_return: float
 ) -> tuple[float | None, ...]:
     """Lists what evaluations ask for, without repetition."""
     own = getattr(config.policy, "target_return", None)
-    if own is None:
-        require(
-            not given,
-            f"--target-returns: policy {policy_kind(config.policy)} has no target "
-            "return; leave it out, or choose --policy decision-transformer.",
-        )
-        return (None,)
+    require(
+        own is not None or not given,
+        f"--target-returns: policy {policy_kind(config.policy)} has no target return; "
+        "leave it out, or choose --policy decision-transformer.",
+    )
     for value in given:
         require(math.isfinite(value), f"--target-returns must be finite, got {value}.")
-    return tuple(dict.fromkeys([own, *(given or [float(episodes.returns.max())])]))
+    asked = [] if own is None else given or [best_return]
+    return tuple(dict.fromkeys([own, *asked]))
 
 
 def _warn_of_odd_settings(
-    config: TrainConfig, cloning: CloningConfig, episodes: Episodes
+    config: TrainConfig, cloning: CloningConfig, best_return: float
 ) -> None:
-    best = float(episodes.returns.max())
     asked = getattr(config.policy, "target_return", -math.inf)
-    if asked > best + 0.5 * abs(best):
+    if asked > best_return + 0.5 * abs(best_return):
         warnings.warn(
             f"policy.target_return {asked:.10g} is far above all that the dataset "
-            f"holds, whose best return is {best:.1f}; --policy.target-return "
-            f"{best:.0f} would ask for that.",
+            f"holds, whose best return is {best_return:.1f}; --policy.target-return "
+            f"{best_return:.0f} would ask for that.",
             stacklevel=2,
         )
     num_steps = cloning.epochs * cloning.steps_per_epoch

@@ -6,7 +6,7 @@ clipped gradients. Source: Chen et al. 2021, arXiv 2106.01345, whose settings Lo
 Neruda, arXiv 2501.13883, pretrain with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,13 +24,6 @@ from jax_es.rollout.observation_statistics import (
     normalized,
 )
 from jax_es.types import ClonablePolicy, PyTree
-
-BATCHES_PER_CALL = 8
-"""Steps of gradient descent in one call of the devices: a call has fixed costs."""
-
-BYTES_PER_CALL = 2**28
-"""Windows of one call take at most this much, as far as more than one batch is in it;
-images are large."""
 
 
 class CloningState(NamedTuple):
@@ -88,64 +81,51 @@ class Cloner:
         self._statistics = statistics
         self._optimizer = warmed_up_adamw(config)
         self._key = key
-        self._descend = devices.map_together(
-            self._descend_on_device, (None, 0, 0, None)
-        )
+        self._descend = devices.map_together(self._descend_on_device, (None, 0, 0))
         self._measure = devices.map_together(self._measure_on_device, (None, 0))
 
     def init(self, mean: PyTree) -> CloningState:
         """Returns the state before the first step."""
         mean = jax.tree.map(jnp.asarray, mean)
-        return CloningState(mean, self._optimizer.init(mean), jnp.int32(0))
+        return CloningState(mean, jax.jit(self._optimizer.init)(mean), jnp.int32(0))
 
     def place(self, state: CloningState) -> CloningState:
         """Puts a state where later steps have it, so that none compiles again."""
         return self._devices.share(state)
 
-    def batches_per_call(self, steps: Steps) -> int:
-        """Returns how many batches one call of :meth:`descend` takes at most."""
-        observation = steps.episodes.observations[:1].nbytes
-        batch = self._config.batch_size * self._policy.window_length * observation
-        return max(1, min(BATCHES_PER_CALL, BYTES_PER_CALL // max(batch, 1)))
-
     def descend(
-        self, state: CloningState, steps: Steps, starts: Sequence[np.ndarray]
+        self, state: CloningState, steps: Steps, starts: np.ndarray
     ) -> tuple[CloningState, jax.Array]:
-        """Takes a step of gradient descent for each batch; returns before it is done.
+        """Takes a step of gradient descent; returns before it is done.
 
         Args:
             state: from :meth:`place`.
             steps: what windows are cut out of.
-            starts: of each batch ``[B]``, where its windows begin; at most
-                :meth:`batches_per_call` of them.
+            starts: ``[B]``, where the batch's windows begin.
 
         Returns:
-            The next state, and the sum of the batches' losses.
+            The next state, and the batch's loss.
         """
-        # One program serves fewer batches as well: the rest is not computed.
-        idle = self.batches_per_call(steps) - len(starts)
-        windows = self._spread(steps, np.stack([*starts, *[starts[0]] * idle]))
-        positions = np.arange(windows.is_real[:, 0, :, 0].size, dtype=np.int32)
+        windows = self._spread(steps, starts)
+        positions = np.arange(windows.is_real[..., 0].size, dtype=np.int32)
         positions = self._devices.put(positions.reshape(self._devices.count, -1))
-        return self._descend(state, windows, positions, np.int32(len(starts)))
+        return self._descend(state, windows, positions)
 
     def loss(self, mean: PyTree, steps: Steps, starts: np.ndarray) -> float:
         """Returns the mean loss over the steps of windows ``[n]``, without dropout."""
         size = self._config.batch_size
         padding = np.full(-len(starts) % size, PADDING_START)
-        batches = np.concatenate([starts, padding]).reshape(-1, 1, size)
+        batches = np.concatenate([starts, padding]).reshape(-1, size)
         sums = [self._measure(mean, self._spread(steps, batch)) for batch in batches]
         loss, count = np.asarray(sums, np.float64).sum(axis=0)
         return float(loss / count)
 
     def _spread(self, steps: Steps, starts: np.ndarray) -> Windows:
-        """Cuts batches ``[M, B]`` and gives each device its share: ``[D, M, b, T]``."""
+        """Cuts a batch ``[B]`` and gives each device its share: ``[D, b, T]``."""
         num_devices = self._devices.count
-        padding = -starts.shape[1] % num_devices
-        starts = np.pad(starts, ((0, 0), (0, padding)), constant_values=PADDING_START)
-        shares = np.stack(np.split(starts, num_devices, axis=1))
-        length = self._policy.window_length
-        return self._devices.put(windows_at(steps, shares, length))
+        padding = np.full(-len(starts) % num_devices, PADDING_START)
+        shares = np.concatenate([starts, padding]).reshape(num_devices, -1)
+        return self._devices.put(windows_at(steps, shares, self._policy.window_length))
 
     def _descend_on_device(
         self,
@@ -153,42 +133,32 @@ class Cloner:
         state: CloningState,
         windows: Windows,
         positions: jax.Array,
-        count: jax.Array,
     ) -> tuple[CloningState, jax.Array]:
-        """Takes ``count`` of at most M steps on this device's windows ``[M, b, T]``.
+        """Takes a step on this device's windows ``[b, T]``.
 
-        ``total`` sums over the devices. ``positions [b]`` says which of a batch the
+        ``total`` sums over the devices. ``positions [b]`` says which of the batch the
         windows are: their dropout does not depend on their device.
         """
-
-        def step(i, carry):
-            state, losses = carry
-            batch = jax.tree.map(lambda part: part[i], windows)
-            key = jax.random.fold_in(self._key, state.step)
-            keys = jax.vmap(lambda position: jax.random.fold_in(key, position))(
-                positions
-            )
-            num_steps = total(jnp.sum(batch.is_real, dtype=jnp.float32))
-            loss, gradient = total(
-                jax.value_and_grad(
-                    lambda mean: self._sum_of_losses(mean, batch, keys) / num_steps
-                )(state.mean)
-            )
-            updates, optimizer_state = self._optimizer.update(
-                gradient, state.optimizer_state, state.mean
-            )
-            mean = optax.apply_updates(state.mean, updates)
-            return CloningState(mean, optimizer_state, state.step + 1), losses + loss
-
-        return jax.lax.fori_loop(0, count, step, (state, jnp.float32(0.0)))
+        key = jax.random.fold_in(self._key, state.step)
+        keys = jax.vmap(lambda position: jax.random.fold_in(key, position))(positions)
+        num_steps = total(jnp.sum(windows.is_real, dtype=jnp.float32))
+        loss, gradient = total(
+            jax.value_and_grad(
+                lambda mean: self._sum_of_losses(mean, windows, keys) / num_steps
+            )(state.mean)
+        )
+        updates, optimizer_state = self._optimizer.update(
+            gradient, state.optimizer_state, state.mean
+        )
+        mean = optax.apply_updates(state.mean, updates)
+        return CloningState(mean, optimizer_state, state.step + 1), loss
 
     def _measure_on_device(
         self, total: Callable[[PyTree], PyTree], mean: PyTree, windows: Windows
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the sum of the losses of windows ``[1, b, T]``, and their steps."""
-        batch = jax.tree.map(lambda part: part[0], windows)
-        num_steps = jnp.sum(batch.is_real, dtype=jnp.float32)
-        return total((self._sum_of_losses(mean, batch, None), num_steps))
+        """Returns the sum of the losses of windows ``[b, T]``, and their steps."""
+        num_steps = jnp.sum(windows.is_real, dtype=jnp.float32)
+        return total((self._sum_of_losses(mean, windows, None), num_steps))
 
     def _sum_of_losses(
         self, mean: PyTree, windows: Windows, keys: jax.Array | None

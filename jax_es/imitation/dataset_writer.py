@@ -5,16 +5,14 @@ An HDF5 file whose writer is killed may be unreadable, so nobody ever writes int
 leaves the dataset as it was, and a draft that the next one deletes.
 """
 
-import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig
 from jax_es.imitation.datasets import (
     DATA_FOLDER,
@@ -25,7 +23,6 @@ from jax_es.imitation.datasets import (
     open_dataset,
 )
 from jax_es.imitation.recording_env import RecordedEpisode
-from jax_es.runs.files import open_lock
 from jax_es.training.build import env_spec
 
 EPISODES_FILE = "main_data.hdf5"
@@ -56,18 +53,7 @@ class DatasetWriter:
     def create(
         self, dataset_id: str, env: Any, config: EnvConfig, **metadata: str
     ) -> None:
-        """Begins a new dataset.
-
-        Args:
-            dataset_id: Minari's name of it.
-            env: the vector environment that is played.
-            config: of one of its environments, by which Minari recovers it.
-            **metadata: further entries.
-
-        Raises:
-            ConfigError: if there is a dataset already.
-        """
-        check_new(self.path)
+        """Begins a new dataset of what is played in ``env``, made from ``config``."""
         minari = import_minari()
         from minari.dataset.minari_storage import MinariStorage
 
@@ -95,17 +81,10 @@ class DatasetWriter:
 
     def append(self, episodes: Sequence[RecordedEpisode]) -> None:
         """Adds episodes to the draft, in their order."""
-        minari = import_minari()
         from minari.data_collector import EpisodeBuffer
 
         self._storage.update_episodes(
             EpisodeBuffer(**episode._asdict(), infos={}) for episode in episodes
-        )
-        count = self._storage.total_episodes
-        summarize = minari.EpisodeMetadataCallback()
-        self._storage.update_episode_metadata(
-            [summarize(episode._asdict()) for episode in episodes],
-            range(count - len(episodes), count),
         )
 
     def summary(self) -> Summary:
@@ -121,22 +100,19 @@ class DatasetWriter:
             return Summary(*(np.zeros(0, int) for _ in Summary._fields))
         try:
             with h5py.File(file) as contents:
-                count = len(contents)  # of the metadata's, some may be missing
-            episodes = list(self._storage.get_episode_metadata(range(count)))
-            return Summary(
-                np.array([int(each["seed"]) for each in episodes]),
-                np.array([float(each["rewards_sum"]) for each in episodes]),
-                np.array([int(each["total_steps"]) for each in episodes]),
-            )
+                # Of some, metadata.json may not know.
+                episodes: list[Any] = [
+                    contents[f"episode_{i}"] for i in range(len(contents))
+                ]
+                rewards = [np.asarray(each["rewards"]) for each in episodes]
+                seeds = np.array([int(each.attrs["seed"]) for each in episodes])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged(self.path, error) from error
+        returns = np.array([each.sum() for each in rewards])
+        return Summary(seeds, returns, np.array(list(map(len, rewards))))
 
     def publish(self, collection: dict[str, Any]) -> None:
-        """Puts the draft into the dataset's place.
-
-        Args:
-            collection: our entry of the metadata.
-        """
+        """Puts the draft into the dataset's place, with our entry of the metadata."""
         lengths = self.summary().lengths
         self._storage.update_metadata(
             {
@@ -156,43 +132,4 @@ class DatasetWriter:
 
     def close(self) -> None:
         """Removes the draft."""
-        if self._draft.is_symlink():  # never write through one
-            self._draft.unlink()
         shutil.rmtree(self._draft, ignore_errors=True)
-
-
-def is_dataset(path: Path) -> bool:
-    """Returns whether a folder holds a dataset."""
-    return (path / DATA_FOLDER / METADATA_FILE).is_file()
-
-
-def check_new(path: Path) -> None:
-    """Raises ``ConfigError`` if there is a dataset already."""
-    require(
-        not is_dataset(path),
-        f"{path} holds a dataset already; continue it with --resume or choose another "
-        "--dataset.",
-    )
-
-
-@contextlib.contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Keeps other processes from writing the dataset in a folder. Makes the folder.
-
-    Raises:
-        ConfigError: if another process does now, or nothing can be written.
-    """
-    try:
-        file = open_lock(path)
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"{path} is being collected by another process; wait for it, or choose "
-            "another --dataset."
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror}); make it writable or choose "
-            "another --root."
-        ) from error
-    with file:
-        yield

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.dataset_writer import DatasetWriter, Summary
 from jax_es.imitation.recording_env import RecordedEpisode, RecordingEnv
@@ -75,10 +75,7 @@ class Player:
     ) -> None:
         config, mean = trained.config, trained.mean
         if target_return is not None:
-            try:
-                mean = with_target_return(config, mean, target_return)
-            except ConfigError as error:
-                raise ConfigError(f"--target-return: {error}") from error
+            mean = with_target_return(config, mean, target_return)
         if num_slots is not None:
             rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
             config = dataclasses.replace(config, rollout=rollout)
@@ -132,33 +129,33 @@ def collect(
         ConfigError: if there is no episode that could be written.
     """
     failed: list[int] = []
-    stop: BaseException | None = None
     clock, num_steps = compilation_clock(), 0
     started = clock()
-    summary = writer.summary()
-    missing = np.setdiff1d(seeds, summary.seeds)
+    missing = np.setdiff1d(seeds, writer.summary().seeds)
     block = EPISODES_PER_SLOT * player.num_slots
-    for at in range(0, len(missing), block):
-        try:
-            player.play(missing[at : at + block], on_step)
-        except BaseException as error:
-            stop = error  # raised again after what has ended is kept
+
+    def write() -> None:
+        nonlocal num_steps
         ended = sorted(player.ended, key=lambda episode: episode.seed)
-        failed += [episode.seed for episode in ended if not episode.is_finite]
+        failed.extend(episode.seed for episode in ended if not episode.is_finite)
         writer.append([episode for episode in ended if episode.is_finite])
         num_steps += sum(len(episode.rewards) for episode in ended)
-        summary = writer.summary()
-        on_block(summary, num_steps / max(clock() - started, 1e-9))
-        if stop is not None:
-            break
-    scores = {"returns": _score(summary.returns), "lengths": _score(summary.lengths)}
-    collection = {**collection, "scores": scores, "failed_seeds": failed}
-    if len(summary.seeds):
-        writer.publish(collection)
-    if stop is not None:
-        raise stop
+        on_block(writer.summary(), num_steps / max(clock() - started, 1e-9))
+
+    try:
+        for at in range(0, len(missing), block):
+            try:
+                player.play(missing[at : at + block], on_step)
+            finally:
+                write()
+    finally:
+        returns, lengths = writer.summary()[1:]
+        scores = {"returns": _score(returns), "lengths": _score(lengths)}
+        collection = {**collection, "scores": scores, "failed_seeds": failed}
+        if len(returns):
+            writer.publish(collection)
     require(
-        len(summary.seeds) > 0,
+        len(returns) > 0,
         f"all {len(seeds)} episodes have numbers that are not finite; choose another "
         "--checkpoint or run.",
     )

@@ -2,8 +2,7 @@
 
 Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``method`` in
 ``config.json``: evaluation records in ``metrics.jsonl`` and checkpoints from which
-``load_mean`` reads θ. So ``evaluate``, ``plot``, ``report``, ``load_policy``,
-``collect`` and ``train --init`` take them as they are.
+``load_mean`` reads θ. So every program that reads runs takes them as they are.
 """
 
 import math
@@ -20,7 +19,8 @@ from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, View
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory
+from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import (
     MetricsWriter,
     check_whole,
@@ -28,6 +28,7 @@ from jax_es.runs.metrics import (
     records_so_far,
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
+from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig, with_target_return
 from jax_es.training.generation import evaluation_tasks, score
 from jax_es.training.parts import EvaluationParts, build_evaluation
@@ -50,15 +51,51 @@ def build_for_evaluation(config: TrainConfig) -> EvaluationParts:
     return parts
 
 
+def begin(
+    run: RunDirectory,
+    config: TrainConfig,
+    method: Method,
+    resume: bool,
+    preset: str,
+    **data: Any,
+) -> int | None:
+    """Creates a run, or checks that it goes on as it was begun; in ``run.lock()``.
+
+    Args:
+        run: the run's folder.
+        config: what it evaluates.
+        method: how it is trained; a resume may change how long.
+        resume: continue the run that is there.
+        preset: recorded as where a new run's configuration comes from.
+        **data: what it learns from.
+
+    Returns:
+        The step of its last checkpoint, None without any.
+
+    Raises:
+        ConfigError: if it cannot be created or continued.
+    """
+    if not resume:
+        run.create(config, preset, method=method, **({"data": data} if data else {}))
+        return None
+    lengths = ("steps", "epochs")
+    kept = {k: v for k, v in method.settings.items() if k not in lengths}
+    check_method(run, method._replace(settings=kept))
+    run.check_resumable(config)
+    run.require_unchanged(differing(run.record().get("data", data), data))
+    return max(Checkpoints(run.checkpoints).steps(), default=None)
+
+
 class GradientRun:
     """What a training by gradients writes, and how it is evaluated; a context manager.
 
-    Use it inside ``run.lock()``, after ``run.create(...)`` with a
-    :class:`~jax_es.runs.directory.Method` or, to continue, ``check_method``.
+    Use it inside ``run.lock()``, after ``run.create(...)`` or, to continue,
+    ``check_method``. It closes ``parts``.
 
     Args:
         run: the run's folder.
         parts: from :func:`build_for_evaluation`.
+        statistics: through which θ sees observations, if any.
         num_evaluations: those that the restored checkpoint knows of; later records are
             dropped. 0 for a new run.
 
@@ -71,9 +108,13 @@ class GradientRun:
     """
 
     def __init__(
-        self, run: RunDirectory, parts: EvaluationParts, num_evaluations: int = 0
+        self,
+        run: RunDirectory,
+        parts: EvaluationParts,
+        statistics: ObservationStatistics | None = None,
+        num_evaluations: int = 0,
     ) -> None:
-        self.parts = parts
+        self.parts, self._statistics = parts, statistics
         self.num_evaluations = num_evaluations
         check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]
@@ -95,14 +136,12 @@ class GradientRun:
     def evaluate(
         self,
         mean: PyTree,
-        statistics: ObservationStatistics | None = None,
         target_return: float | None = None,
         on_step: Callable[[Any], None] = lambda progress: None,
     ) -> EpisodeResults:
         """Runs ``evaluation.num_episodes`` episodes of θ; their seeds move on.
 
-        It sees through ``statistics`` and is asked for ``target_return``, if given, and
-        for the configuration's own return otherwise.
+        θ is asked for ``target_return``; for the configuration's own if not given.
         """
         config = self.parts.config
         if target_return is not None:
@@ -115,25 +154,29 @@ class GradientRun:
         )
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
         rollout = config.rollout
-        view = View(statistics, (), rollout.std_floor, rollout.observation_clip)
+        view = View(self._statistics, (), rollout.std_floor, rollout.observation_clip)
         return self.parts.rollout.evaluate(population, tasks, view, on_step)
 
-    def record(
+    def save(
         self,
         result: EpisodeResults,
         mean: PyTree,
-        statistics: ObservationStatistics | None,
         total_env_steps: int,
         step: int,
+        **more: PyTree,
     ) -> GenerationRecord:
-        """Writes an evaluation down, and keeps θ if it is the best so far.
+        """Records an evaluation of θ and saves it, as the best too if it is.
 
-        ``total_env_steps`` are those of training so far; ``step`` numbers the best
-        checkpoint as in :meth:`save`.
+        Args:
+            result: of the evaluation.
+            mean: θ.
+            total_env_steps: training's, so far.
+            step: the checkpoint's number, larger than those of earlier ones.
+            **more: what else a resume needs.
         """
-        if score(result.returns) > self.best:
+        is_best = score(result.returns) > self.best
+        if is_best:
             self.best = score(result.returns)
-            self._checkpoints.save_best(step, self._state(mean, statistics, step))
         record = evaluation_record(
             self.num_evaluations,
             total_env_steps,
@@ -142,32 +185,20 @@ class GradientRun:
             self.best,
             self.seconds(),
         )
-        self._writer.write(record)
         self.num_evaluations += 1
+        state = checkpoint_state(
+            mean, self._statistics, step, self.num_evaluations, self.best
+        )
+        if is_best:
+            self._checkpoints.save_best(step, state)
+        self._writer.write(record)
+        # Last: a run killed before it repeats the evaluation.
+        self._checkpoints.save(step, {**state, **more})
         return record
-
-    def save(
-        self,
-        mean: PyTree,
-        statistics: ObservationStatistics | None,
-        step: int,
-        **more: PyTree,
-    ) -> None:
-        """Saves a checkpoint, after the records that belong to it.
-
-        ``step`` is larger than that of earlier checkpoints, and ``more`` what else a
-        resume needs.
-        """
-        self._checkpoints.save(step, {**self._state(mean, statistics, step), **more})
 
     def seconds(self) -> float:
         """Returns the wall-clock since the run began, pauses left out."""
         return time.perf_counter() - self._started
-
-    def _state(
-        self, mean: PyTree, statistics: ObservationStatistics | None, step: int
-    ) -> dict[str, PyTree]:
-        return checkpoint_state(mean, statistics, step, self.num_evaluations, self.best)
 
 
 def checkpoint_state(

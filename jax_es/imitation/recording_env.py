@@ -34,7 +34,7 @@ class RecordedEpisode(NamedTuple):
 
 
 class _Playing(NamedTuple):
-    """An episode under way: what one environment has gone through since its reset."""
+    """An episode under way, with the generator of its noise."""
 
     seed: int
     noise: np.random.Generator
@@ -68,11 +68,16 @@ class RecordingEnv:
         self._env = env
         self.num_envs = env.num_envs
         self.single_observation_space = env.single_observation_space
-        self.single_action_space = env.single_action_space
+        self.single_action_space = space = env.single_action_space
         self.max_episode_steps = env.max_episode_steps
         self.resets_at_once = getattr(env, "resets_at_once", 1)
-        if action_noise:
-            check_noise(self.single_action_space)
+        self.close = env.close
+        bounds = [getattr(space, name, np.inf) for name in ("low", "high")]
+        require(
+            not action_noise or all(np.isfinite(bound).all() for bound in bounds),
+            f"--action-noise is a share of the actions' range, and {space} has none; "
+            "leave it out.",
+        )
         self._action_noise, self._noise_seed = action_noise, noise_seed
         self._on_episode = on_episode
         self._playing: dict[int, _Playing] = {}
@@ -108,7 +113,12 @@ class RecordingEnv:
             episode.rewards.append(float(reward[i]))
             if terminated[i] or truncated[i]:
                 del self._playing[i]
-                self._on_episode(_ended(episode, terminated[i], truncated[i]))
+                flags = np.zeros((2, len(episode.rewards)), bool)
+                flags[:, -1] = terminated[i], truncated[i]
+                parts = episode.observations, episode.actions, episode.rewards
+                self._on_episode(
+                    RecordedEpisode(episode.seed, *map(np.array, parts), *flags)
+                )
         return result
 
     def halt(self, mask: np.ndarray) -> None:
@@ -116,10 +126,6 @@ class RecordingEnv:
         self._env.halt(mask)
         for i in np.flatnonzero(mask).tolist():
             self._playing.pop(i, None)
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self._env.close()
 
     def _with_noise(self, actions: np.ndarray) -> np.ndarray:
         """Returns actions with noise, inside their range; each episode has its own."""
@@ -129,20 +135,3 @@ class RecordingEnv:
             noise[i] = episode.noise.standard_normal(space.shape)
         noise *= self._action_noise * (space.high - space.low) / 2
         return np.clip(actions + noise, space.low, space.high).astype(actions.dtype)
-
-
-def _ended(episode: _Playing, terminated: bool, truncated: bool) -> RecordedEpisode:
-    flags = np.zeros((2, len(episode.rewards)), bool)
-    flags[:, -1] = terminated, truncated
-    parts = episode.observations, episode.actions, episode.rewards
-    return RecordedEpisode(episode.seed, *map(np.array, parts), *flags)
-
-
-def check_noise(action_space: Any) -> None:
-    """Raises ``ConfigError`` unless actions have a range, of which noise is a share."""
-    bounds = [getattr(action_space, name, np.inf) for name in ("low", "high")]
-    require(
-        all(bool(np.isfinite(bound).all()) for bound in bounds),
-        f"--action-noise is a share of the actions' range, and {action_space} has none;"
-        " leave it out.",
-    )

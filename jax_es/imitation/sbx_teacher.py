@@ -1,15 +1,13 @@
 """SAC and TD3 as SBX has them, learning one task: the only file that knows SBX.
 
-SBX, the JAX sibling of Stable-Baselines3, collects steps, keeps them and learns from
-them. This file hands it our configuration and our transformer, and takes θ from it.
-
-A training is a sequence of *stretches*. Each begins with a new episode, and with every
-random number seeded by the run's seed and the steps taken so far. So nothing but the
-networks, their optimizers and the replay buffer passes from one to the next. These are
-saved as arrays: what SBX itself saves and loads are pickles, which may run any code.
+A training is a sequence of *stretches*. Each begins with a new episode, and with random
+numbers seeded by the run's seed and the steps taken so far. So networks, optimizers and
+the replay buffer are all that passes from one to the next. They are saved as arrays:
+what SBX itself saves are pickles, which may run any code when they are loaded.
 """
 
 import itertools
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ _SHARED_SETTINGS = (
     *("learning_rate", "batch_size", "learning_starts", "train_freq"),
     *("gradient_steps", "gamma", "tau"),
 )
-_REPLAY_ARRAYS = (
+REPLAY = (
     *("observations", "next_observations", "actions"),
     *("rewards", "dones", "timeouts"),
 )
@@ -114,45 +112,43 @@ class Teacher:
         """
         return self._model.predict(observations, deterministic=True)[0]
 
-    def state(self) -> dict[str, PyTree]:
-        """Returns what the next stretch depends on, dictionaries of arrays."""
-        leaves, buffer = jax.tree.leaves(self._networks()), self._model.replay_buffer
-        return {
-            "networks": {str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)},
-            "replay": {k: getattr(buffer, k)[: buffer.size()] for k in _REPLAY_ARRAYS},
-            "counts": {
-                "steps": self._model.num_timesteps,
-                "updates": self._model._n_updates,
-                "position": buffer.pos,
-                "is_full": int(buffer.full),
-            },
-        }
+    def save(self, file: Path) -> None:
+        """Writes what the next stretch depends on, as arrays."""
+        model, buffer = self._model, self._model.replay_buffer
+        counts = model.num_timesteps, model._n_updates, buffer.pos, int(buffer.full)
+        leaves = enumerate(jax.tree.leaves(self._networks()))
+        replay = {name: getattr(buffer, name)[: buffer.size()] for name in REPLAY}
+        with whole_file(file) as draft:
+            np.savez(
+                draft, counts=counts, **{f"network_{i}": x for i, x in leaves}, **replay
+            )
 
-    def restore(self, state: dict[str, PyTree]) -> None:
-        """Continues from what :meth:`state` returned, under the same settings.
+    def restore(self, file: Path) -> None:
+        """Continues from what :meth:`save` wrote, under the same settings.
 
         Raises:
-            ConfigError: if it is of other networks.
+            ConfigError: if it is missing, or of other networks.
         """
         model, buffer = self._model, self._model.replay_buffer
         leaves, structure = jax.tree.flatten(self._networks())
         try:
-            arrays = [
-                jnp.asarray(state["networks"][str(i)]) for i in range(len(leaves))
-            ]
-            shapes = [[np.shape(leaf) for leaf in each] for each in (leaves, arrays)]
-            if shapes[0] != shapes[1]:
-                raise ValueError("the networks have other shapes")
-            for name, values in state["replay"].items():
-                getattr(buffer, name)[: len(values)] = values
-            counts = {name: int(value) for name, value in state["counts"].items()}
-            buffer.pos, buffer.full = counts["position"], bool(counts["is_full"])
-            model.num_timesteps, model._n_updates = counts["steps"], counts["updates"]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            with np.load(file) as state:  # which loads no pickle
+                arrays = [
+                    jnp.asarray(state[f"network_{i}"]) for i in range(len(leaves))
+                ]
+                if list(map(np.shape, leaves)) != list(map(np.shape, arrays)):
+                    raise ValueError("the networks have other shapes")
+                for name in REPLAY:
+                    getattr(buffer, name)[: len(state[name])] = state[name]
+                steps, updates, position, is_full = map(int, state["counts"])
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise ConfigError(
-                f"what SBX had learned is not of this training ({error}): another "
-                "version of it was used; start a new run."
+                f"what SBX had learned cannot be continued from {file} ({error}); "
+                "start a new run with another --name. evaluate and load_policy do not "
+                "need it."
             ) from error
+        model.num_timesteps, model._n_updates = steps, updates
+        buffer.pos, buffer.full = position, bool(is_full)
         for name, value in jax.tree.unflatten(structure, arrays).items():
             setattr(model.policy if hasattr(model.policy, name) else model, name, value)
 
@@ -224,13 +220,10 @@ class HistoryTD3Policy(TD3Policy):
 
 def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
     """Rejects what would fill up memory, the replay buffer in a few hours' time."""
-    (observation_size,), (action_size,) = (
-        env.observation_space.shape,
-        env.action_space.shape,
-    )
-    sizes = (observation_size + action_size, *settings.critic_hidden_sizes, 1)
+    num_observed, num_acted = env.observation_space.shape[0], env.action_space.shape[0]
+    sizes = (num_observed + num_acted, *settings.critic_hidden_sizes, 1)
     num_weights = sum(a * b for a, b in itertools.pairwise(sizes))
-    transition = 4 * (2 * observation_size + action_size + 3)
+    transition = 4 * (2 * num_observed + num_acted + 3)
     critics = " ".join(map(str, settings.critic_hidden_sizes))
     check_memory(
         {

@@ -47,16 +47,12 @@ class Steps(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Windows ``[…, T]`` of steps, in the environment's units."""
+    """Windows ``[…, T]`` of steps; the fields are those of :class:`Steps`."""
 
     returns_to_go: Any
-    """``[…, T]`` float32."""
     observations: Any
-    """``[…, T, O]``, as the environment gave them."""
     actions: Any
-    """``[…, T, A]``, or ``[…, T]`` integers."""
     timesteps: Any
-    """``[…, T]`` int32."""
     is_real: Any
     """``[…, T]`` bool, whether it is a step and not padding."""
 
@@ -78,16 +74,9 @@ def steps_of(episodes: Episodes) -> Steps:
 
 
 def hold_out(steps: Steps, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses whole episodes that are not learnt from.
+    """Holds out a share of the episodes: at least one unless it is 0, but never all.
 
-    Args:
-        steps: of E episodes.
-        fraction: share of them to hold out; unless it is 0 at least one episode is,
-            but never all.
-        seed: decides which.
-
-    Returns:
-        The steps to learn from and those held out, in order.
+    Returns the steps to learn from and those held out, in order.
     """
     lengths = steps.episodes.lengths
     count = max(1, round(fraction * len(lengths))) if fraction else 0
@@ -122,13 +111,7 @@ def windows_at(steps: Steps, starts: np.ndarray, length: int) -> Windows:
 
 
 def covering(steps: Steps, chosen: np.ndarray, length: int) -> np.ndarray:
-    """Returns where windows of ``length`` begin that hold each step exactly once.
-
-    Args:
-        steps: of the episodes.
-        chosen: steps of whole episodes.
-        length: T.
-    """
+    """Returns where windows begin that hold each step of whole episodes once."""
     return chosen[steps.timesteps[chosen] % length == 0]
 
 

@@ -177,28 +177,27 @@ class RunDirectory:
         except OSError as error:
             raise ConfigError(
                 f"{self.path} cannot be written ({error}); make it writable "
-                "or choose another --runs-dir."
+                "or choose another folder."
             ) from error
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from training this run; makes the folder.
+        """Keeps other processes from writing this run or dataset; makes the folder.
 
         A program that creates, resumes or trains a run holds the lock from before it
         reads the run's state until it has written the last of it. The system releases
         the lock of a killed process.
 
         Raises:
-            ConfigError: if another process is training it now, or nothing can be
-                written.
+            ConfigError: if another process holds it, or nothing can be written.
         """
         with self._writable():
             try:
                 file = open_lock(self.path)
             except BlockingIOError as error:
                 raise ConfigError(
-                    f"{self.path} is being trained by another process; wait for it, or "
-                    "choose another --name."
+                    f"{self.path} is being written by another process; wait for it, or "
+                    "choose another name."
                 ) from error
         with file:
             try:

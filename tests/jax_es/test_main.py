@@ -108,7 +108,9 @@ def test_help_is_wrapped_once(program, capsys, monkeypatch):
 def test_lr_is_the_learning_rate():
     assert train.parse(["--lr", "0.5"]).config.es.learning_rate == 0.5
     assert train.parse(["--lr=0.5"]).config.es.learning_rate == 0.5
-    assert teacher.parse(["hopper", "--lr", "0.5"]).settings.learning_rate == 0.5
+    assert (
+        teacher.parse(["hopper", "--lr", "0.5"]).arguments.settings.learning_rate == 0.5
+    )
 
 
 @pytest.mark.parametrize("shadow", ["models/__init__.py", "envs/__init__.py"])
@@ -139,7 +141,7 @@ import importlib, signal
 from jax_es.__main__ import main
 
 importlib.import_module = lambda name: signal.raise_signal(signal.SIGINT)
-main(["train"])
+raise SystemExit(main(["train"]))
 """
 
 

@@ -93,6 +93,7 @@ def trajectory(policy):
 
 @pytest.mark.parametrize("policy", [POLICY, IMAGES], ids=["vectors", "images"])
 def test_a_network_drops_only_with_a_key(policy, random_params):
+    assert policy.network.dropout == 0.0
     variables, steps = {"params": random_params(policy)}, trajectory(policy)
     plain = policy.predict(variables, *steps)
     np.testing.assert_array_equal(policy.predict(variables, *steps, 0.5), plain)
@@ -137,22 +138,3 @@ def test_every_place_is_dropped(random_params):
         ("blocks_1", (3, 8)),
         ("blocks_1", (3, 8)),
     ]
-
-
-def test_acting_knows_no_dropout(random_params):
-    """The policy's own network has rate 0, and no key reaches it."""
-    assert POLICY.network.dropout == 0.0
-    params = random_params(POLICY)
-    carry, observation = POLICY.initial_carry(), jnp.ones(5)
-    actions = [
-        POLICY.apply(
-            {"params": params},
-            carry,
-            observation,
-            jnp.float32(0.0),
-            jnp.bool_(True),
-            jax.random.key(seed),
-        )[1]
-        for seed in range(2)
-    ]
-    np.testing.assert_array_equal(*actions)

@@ -8,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_es.checks import ConfigError
-from jax_es.config import RolloutConfig
-from jax_es.imitation.cloning import Cloner, CloningConfig, warmed_up_adamw
+from jax_es.config import CloningConfig, RolloutConfig
+from jax_es.imitation.cloning import Cloner, warmed_up_adamw
 from jax_es.imitation.datasets import Episodes
 from jax_es.imitation.windows import random_starts, statistics_of, steps_of
 from jax_es.rollout.devices import Devices
@@ -51,34 +50,17 @@ def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
     return Cloner(policy, config, devices, statistics, KEY, RolloutConfig())
 
 
-def learn(policy, config, data, num_devices=1, calls=1, statistics=None):
+def learn(policy, config, data, num_devices=1, num_steps=8, statistics=None):
     cloner = cloner_of(policy, config, num_devices, statistics)
-    state = cloner.place(cloner.init(policy.init(KEY)))
-    steps, at_once = steps_of(data), cloner.batches_per_call(steps_of(data))
-    starts = random_starts(
-        np.arange(steps.num_steps), calls * at_once, config.batch_size, 0, 0
-    )
+    state, steps = cloner.place(cloner.init(jax.jit(policy.init)(KEY))), steps_of(data)
     losses = []
-    for _ in range(calls):
-        batches = [next(starts) for _ in range(at_once)]
-        state, loss = cloner.descend(state, steps, batches)
-        losses.append(float(loss) / at_once)
+    starts = random_starts(
+        np.arange(steps.num_steps), num_steps, config.batch_size, 0, 0
+    )
+    for batch in starts:
+        state, loss = cloner.descend(state, steps, batch)
+        losses.append(float(loss))
     return jax.device_get(state), losses
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("steps_per_epoch", 0), ("epochs", 0), ("batch_size", -1)),
-        *(("learning_rate", 0.0), ("learning_rate", float("nan"))),
-        *(("gradient_clip", float("inf")), ("warmup_steps", -1)),
-        *(("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1)),
-        ("holdout", 1.0),
-    ],
-)
-def test_impossible_settings_are_named(field, value):
-    with pytest.raises(ConfigError, match=f"{field} must be .* got {value}"):
-        CloningConfig(**{field: value})
 
 
 def test_optimizer_by_hand():
@@ -104,13 +86,13 @@ def test_one_step_is_the_gradient_of_the_mean_over_real_steps(strict_jax):
     """Against a plain loop over windows, steps and no padding at all."""
     data = episodes()
     steps = steps_of(data)
-    starts = np.array([0, steps.last[0], steps.last[0] - 1, 5, 9, 11])
+    starts = np.array([0, steps.last[0], steps.last[0] - 1])
     config = dataclasses.replace(CONFIG, dropout=0.0, warmup_steps=0)
     cloner = cloner_of(TRANSFORMER, config)
-    mean = TRANSFORMER.init(KEY)
-    state, loss = cloner.descend(cloner.place(cloner.init(mean)), steps, [starts])
+    mean = jax.jit(TRANSFORMER.init)(KEY)
+    state, loss = cloner.descend(cloner.place(cloner.init(mean)), steps, starts)
 
-    def reference(mean):
+    def mean_loss(mean):
         losses = []
         for start in starts:
             window = slice(start, min(start + 4, steps.last[start] + 1))
@@ -125,14 +107,19 @@ def test_one_step_is_the_gradient_of_the_mean_over_real_steps(strict_jax):
             )
         return jnp.concatenate(losses).mean()
 
-    expected, gradient = jax.value_and_grad(reference)(mean)
+    @jax.jit
+    def step(mean):
+        loss, gradient = jax.value_and_grad(mean_loss)(mean)
+        optimizer = warmed_up_adamw(config)
+        updates, _ = optimizer.update(gradient, optimizer.init(mean), mean)
+        return loss, optax.apply_updates(mean, updates)
+
+    expected, expected_mean = step(mean)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    optimizer = warmed_up_adamw(config)
-    updates, _ = optimizer.update(gradient, optimizer.init(mean), mean)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5),
         state.mean,
-        optax.apply_updates(mean, updates),
+        expected_mean,
     )
     assert int(state.step) == 1
 
@@ -149,35 +136,15 @@ def test_devices_differ_by_rounding_only():
     )
 
 
-def test_steps_do_not_depend_on_how_many_share_a_call(compilations):
-    data, config = steps_of(episodes()), CONFIG
-    cloner = cloner_of(TRANSFORMER, config)
-    batches = list(random_starts(np.arange(data.num_steps), 7, 6, 0, 0))
-    initial = cloner.place(cloner.init(TRANSFORMER.init(KEY)))
-    together, loss = cloner.descend(initial, data, batches)
-    del compilations[:]
-    state, losses = initial, 0.0
-    for some in (batches[:1], batches[1:4], batches[4:]):
-        state, part = cloner.descend(state, data, some)
-        losses += float(part)
-    assert not compilations
-    np.testing.assert_allclose(losses, loss, rtol=1e-6)
-    jax.tree.map(np.testing.assert_array_equal, state.mean, together.mean)
-    assert int(state.step) == 7
-
-
 def test_dropout_is_of_training_alone():
-    data = steps_of(episodes())
-    measured = {}
-    for dropout in (0.0, 0.5):
-        config = dataclasses.replace(CONFIG, dropout=dropout)
-        cloner = cloner_of(TRANSFORMER, config)
-        state = cloner.place(cloner.init(TRANSFORMER.init(KEY)))
-        _, loss = cloner.descend(state, data, [np.arange(6)])
-        measured[dropout] = cloner.loss(state.mean, data, np.arange(6)), float(loss)
-    assert measured[0.0][0] == measured[0.5][0]
-    assert measured[0.5][0] != measured[0.5][1]
-    np.testing.assert_allclose(*measured[0.0], rtol=1e-5)
+    """What is measured is the same twice, and not what a step of training has."""
+    data, config = steps_of(episodes()), dataclasses.replace(CONFIG, dropout=0.5)
+    cloner = cloner_of(TRANSFORMER, config)
+    state = cloner.place(cloner.init(jax.jit(TRANSFORMER.init)(KEY)))
+    measured = [cloner.loss(state.mean, data, np.arange(6)) for _ in range(2)]
+    _, loss = cloner.descend(state, data, np.arange(6))
+    assert measured[0] == measured[1]
+    assert abs(measured[0] - float(loss)) > 1e-3
 
 
 def test_loss_of_windows_is_the_mean_over_their_steps():
@@ -207,7 +174,7 @@ def test_loss_of_windows_is_the_mean_over_their_steps():
 )
 def test_a_linear_teacher_is_cloned(policy, kind, limit):
     config = CloningConfig(batch_size=32, warmup_steps=20, learning_rate=0.03)
-    _, losses = learn(policy, config, episodes(kind, num_episodes=60), calls=40)
+    _, losses = learn(policy, config, episodes(kind, num_episodes=60), num_steps=320)
     assert losses[0] > 0.2
     assert losses[-1] < limit
 
@@ -225,17 +192,3 @@ def test_statistics_are_what_it_sees_through():
     _, expected = learn(LINEAR, config, by_hand)
     np.testing.assert_allclose(seen, expected, rtol=1e-4)
     assert abs(plain[0] - seen[0]) > 1e-3
-
-
-def test_images_bound_how_many_batches_share_a_call():
-    images = np.zeros((9, 4, 84, 84), np.uint8)
-    blank = np.zeros(9, np.float32)
-    data = steps_of(Episodes(images, blank, blank, np.array([9])))
-    config = CloningConfig(batch_size=128)
-    windows_of = dataclasses.replace(
-        TRANSFORMER,
-        config=dataclasses.replace(TRANSFORMER.config, context_length=30),
-    )
-    # 128 · 30 · 4 · 84² bytes are 108 MB.
-    assert cloner_of(windows_of, config).batches_per_call(data) == 2
-    assert cloner_of(LINEAR).batches_per_call(steps_of(episodes())) == 8

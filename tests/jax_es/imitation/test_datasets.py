@@ -51,7 +51,6 @@ def test_a_dataset_of_minaris_own_collector(root, record, env_id):
     discrete = env_id == "CartPole-v1"
     assert episodes.actions.dtype == (np.int32 if discrete else np.float32)
     assert episodes.observations.dtype == episodes.rewards.dtype == np.float32
-    assert episodes.lengths.dtype == np.int64
 
 
 def test_images_stay_bytes(root):
@@ -135,22 +134,12 @@ def test_a_dataset_of_another_environment(root, record):
     assert "environment is InvertedPendulum-v5" in text
 
 
-def test_an_unknown_dataset_lists_those_there(root):
-    text = refused("other-v0", config())
-    assert "other-v0 is not a dataset" in text
-    assert text.endswith("There is none.")
-    for name in ("b-v0", "some/a-v0"):
-        create(name, box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
-    text = refused("other-v0", config())
-    assert text.endswith(f"nor one in {root}. There are b-v0, some/a-v0.")
-
-
 def test_where_datasets_are_looked_for(root, tmp_path, monkeypatch):
     create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
     assert find_dataset("a-v0") == find_dataset(root / "a-v0") == root / "a-v0"
-    assert find_dataset("a-v0", root) == root / "a-v0"
-    with pytest.raises(ConfigError, match="There is none"):
-        find_dataset("a-v0", tmp_path / "elsewhere")
+    create("some/b-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    text = refused("other-v0", config())
+    assert text.endswith(f"nor one in {root}. There are a-v0, some/b-v0.")
     # Without the variable: here, then in Minari's own folder.
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
@@ -171,7 +160,7 @@ def test_damaged_datasets(root, record):
         file.write_bytes(damage)
         assert f"dataset {root / 'a-v0'} cannot be read (" in refused("a-v0", config())
     file.write_bytes(whole)
-    for field, value in (("total_episodes", 4), ("total_steps", 1)):
+    for field, value in (("total_episodes", 4), ("total_steps", 10**13)):
         metadata.write_text(json.dumps({**json.loads(text), field: value}))
         assert "cannot be read" in refused("a-v0", config())
     metadata.write_text(text[:-20])

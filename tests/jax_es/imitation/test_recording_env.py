@@ -1,11 +1,9 @@
 """The environment that keeps its episodes: what it keeps, and the noise it adds."""
 
-import gymnasium
 import numpy as np
 import pytest
 
-from jax_es.checks import ConfigError
-from jax_es.imitation.recording_env import RecordingEnv, check_noise
+from jax_es.imitation.recording_env import RecordingEnv
 from tests.probe_envs import TargetEnv
 
 
@@ -73,13 +71,3 @@ def test_noise_depends_on_the_episode_alone():
     other = recorded(1, 0.1, 1, 6)
     starts = [x[seed].actions[0, 0] for x in (alone, other) for seed in range(6)]
     assert len(set(starts)) == 12
-
-
-def test_noise_needs_a_range():
-    for space in (
-        gymnasium.spaces.Discrete(3),
-        gymnasium.spaces.Box(-np.inf, np.inf, (2,)),
-        gymnasium.spaces.Box(0, np.inf, (2,)),
-    ):
-        with pytest.raises(ConfigError, match="--action-noise"):
-            check_noise(space)

@@ -15,7 +15,7 @@ from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning import CloningConfig
-from jax_es.imitation.dataset_writer import DatasetWriter
+from jax_es.imitation.datasets import read_episodes, read_metadata
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
@@ -131,10 +131,6 @@ def test_no_entry_point_of_a_dataset_is_called(
     ("changes", "words"),
     [
         ({"total_episodes": "abc"}, "total_episodes must be int, got 'abc'"),
-        ({"total_episodes": 10**10}, "10000000000 episodes in"),
-        ({"total_episodes": -1}, "-1 episodes in"),
-        ({"total_steps": [1]}, "total_steps must be int, got [1]"),
-        ({"total_steps": 10**13}, "no memory for 10000000000000 steps"),
         ({"observation_space": '{"type": "Box"}'}, "cannot be read ("),
     ],
 )
@@ -148,14 +144,13 @@ def test_edited_metadata_of_a_dataset_are_one_line(dataset, capsys, changes, wor
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"[]"], ids=len)
 def test_metadata_that_are_no_object_are_one_line(dataset, trained, capsys, content):
     (dataset / "data" / "metadata.json").write_bytes(content)
-    for main, arguments in ((pretrain.main, CLONE), (collect.main, [trained, *RESUME])):
-        line = refused(main, arguments, capsys)
-        assert "datasets/a-v0 cannot be read (" in line
+    line = refused(pretrain.main, CLONE, capsys)
+    assert "datasets/a-v0 cannot be read (" in line
 
 
 @pytest.mark.parametrize(
     ("recipe", "words"),
-    [(5, "datasets/a-v0 cannot be read ("), ({}, "would change the dataset a-v0")],
+    [(5, "was not collected by this program"), ({}, "would change the dataset a-v0")],
 )
 def test_an_edited_recipe_is_one_line(dataset, trained, capsys, recipe, words):
     metadata = json.loads((dataset / "data" / "metadata.json").read_text())
@@ -164,20 +159,12 @@ def test_an_edited_recipe_is_one_line(dataset, trained, capsys, recipe, words):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("episodes", [4, 6])
-def test_a_resumed_collection_corrects_the_number_of_steps(
-    dataset, trained, capsys, episodes
-):
+def test_a_resumed_collection_corrects_the_number_of_steps(dataset, trained):
     edit(dataset, total_steps=7)
-    arguments = [str(trained), "--dataset", "a-v0", "--episodes", str(episodes)]
-    assert collect.main([*arguments, "--resume"]) == 0
-    stored = json.loads((dataset / "data" / "metadata.json").read_text())
-    writer = DatasetWriter(dataset)
-    writer.extend()
-    assert stored["total_steps"] == writer.summary().lengths.sum() != 7
-    assert f"{episodes} episodes, {stored['total_steps']} steps" in (
-        capsys.readouterr().out
-    )
+    assert collect.main([str(trained), *RESUME]) == 0
+    metadata = read_metadata(dataset)
+    lengths = read_episodes(dataset, TINY).lengths
+    assert (metadata["total_episodes"], metadata["total_steps"]) == (6, lengths.sum())
 
 
 @pytest.fixture
@@ -195,7 +182,7 @@ def foreign(trained, folder, monkeypatch):
     sys.modules.pop(name, None)
 
 
-NAMED = "runs/foreign has the environment {0}:InvertedPendulum-v5, for which the module"
+NAMED = "runs/foreign names {0}:InvertedPendulum-v5, for which the module"
 EVALUATE = ["runs/foreign", "--episodes", "1"]
 INIT = [
     *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),

@@ -166,7 +166,8 @@ def asked_for(program, arguments, folder):
     """Returns the configuration and the method of a command, and its preset."""
     request = program.parse([*arguments, "--runs-dir", str(folder)])
     if program is teacher:
-        return request.config, request.settings.method(), request.preset
+        method = request.arguments.settings.method()
+        return request.config, method, request.preset
     given = request.arguments
     settings = {
         **dataclasses.asdict(given.cloning),

@@ -62,18 +62,21 @@ def clone(path, config, seed=11):
     """A run as cloning leaves it: θ drawn from ``seed``, evaluated once."""
     run = RunDirectory(path)
     run.create(config, "hopper", method=CLONING)
-    with GradientRun(run, build_for_evaluation(config)) as gradient_run:
-        parts = gradient_run.parts
+    parts, statistics = build_for_evaluation(config), None
+    if config.rollout.observation_statistics:
+        state = initial_statistics(parts.env.single_observation_space.shape[0])
+        seen = np.random.default_rng(seed).normal(3, 2, (50, state.sum.size))
+        statistics = observe(state, seen)
+    with GradientRun(run, parts, statistics) as gradient_run:
         mean = parts.policy.init(jax.random.key(seed))
-        statistics = None
-        if config.rollout.observation_statistics:
-            state = initial_statistics(parts.env.single_observation_space.shape[0])
-            seen = np.random.default_rng(seed).normal(3, 2, (50, state.sum.size))
-            statistics = observe(state, seen)
-        result = gradient_run.evaluate(mean, statistics)
-        gradient_run.record(result, mean, statistics, 0, 40)
-        gradient_run.save(mean, statistics, 40)
+        gradient_run.save(gradient_run.evaluate(mean), mean, 0, 40)
     return path
+
+
+def evaluated(path, config, mean, statistics):
+    run = RunDirectory(path)
+    with GradientRun(run, build_for_evaluation(config), statistics) as gradient_run:
+        return gradient_run.evaluate(mean)
 
 
 @pytest.fixture(autouse=True)
@@ -176,9 +179,10 @@ def test_es_goes_on_from_its_own_last_weights(sources, folder):
     )
     # What generation 0 evaluates is what the other run ended with, on the same seeds.
     first = run_generation(build(config), state).evaluation
-    with GradientRun(RunDirectory(folder), build_for_evaluation(old)) as at_the_end:
-        expected = at_the_end.evaluate(source.trained.mean, source.trained.statistics)
-        unseen = at_the_end.evaluate(source.trained.mean, None)
+    expected, unseen = (
+        evaluated(folder, old, source.trained.mean, statistics)
+        for statistics in (source.trained.statistics, None)
+    )
     # Except for rounding: an evaluation alone is another compiled program.
     np.testing.assert_allclose(first.returns, expected.returns, rtol=1e-6)
     assert not np.isclose(unseen.returns, expected.returns, rtol=1e-6).any()

@@ -1,0 +1,131 @@
+"""What programs that train runs share: options, resuming, what a stop leaves."""
+
+import dataclasses
+import datetime
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_es.cli.options import (
+    CommandLine,
+    input_errors,
+    named_folder,
+    names_environment,
+    run_errors,
+)
+from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.runs.directory import RunDirectory, resume_options
+from jax_es.runs.find import (
+    check_name,
+    find_run_or_experiment,
+    how_to_use,
+    path_to_resume,
+)
+from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.trust import check_import
+from jax_es.train_config import TrainConfig, policy_kind
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunArguments:
+    """Options of every program that trains a run."""
+
+    name: str | None = None
+    """Name of the run's folder; what is trained, seed and time if not given."""
+    runs_dir: Path = Path("runs")
+    """Where runs are kept."""
+    resume: bool = False
+    """Continue the run --name from its last checkpoint, to the same numbers as if it
+    had never stopped. Without a PRESET its own settings are taken."""
+    trust: bool = False
+    """Import the modules that environments (module:id) and policies (module:Name) of
+    --resume and --init name, which may run any code; not needed for what --env.id and
+    --policy name."""
+
+    def run_to_resume(self) -> RunDirectory:
+        """Returns the run or experiment to continue, or raises ``ConfigError``."""
+        return find_run_or_experiment(path_to_resume(self.runs_dir, self.name))
+
+    def check_imports(
+        self, config: TrainConfig, run: RunDirectory, line: CommandLine
+    ) -> None:
+        """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
+        kind = policy_kind(config.policy)
+        named = names_environment(line.rest)
+        check_import(config.env.id, run.path, self.trust or named)
+        check_import(kind, run.path, self.trust or line.kind == kind)
+
+    def new_run(self, name: str) -> RunDirectory:
+        """Returns the folder of a new run: ``--name``, or ``name`` and the time."""
+        check_name(self.name)
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        return RunDirectory(self.runs_dir / (self.name or f"{name}-{now}"))
+
+
+def stored_run(line: CommandLine) -> RunDirectory:
+    """Returns the run to continue, whose settings are the options' defaults.
+
+    Raises:
+        ConfigError: if it is not there, or has another kind of policy.
+    """
+    run = find_run_or_experiment(path_to_resume(*named_folder(line.rest)))
+    line.check_kind(run.config())
+    return run
+
+
+def start_jax(num_devices: int | None = None) -> None:
+    """Sets up JAX's devices and its cache of programs; before its first use."""
+    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+
+    configure_cpu_devices(num_devices)
+    use_compilation_cache()
+
+
+class Request(NamedTuple):
+    """What a user of ``teacher`` or ``pretrain`` asked for."""
+
+    arguments: Any
+    """The program's own ``Arguments``."""
+    config: TrainConfig
+    preset: str
+    """Where the configuration comes from."""
+    run: RunDirectory
+    num_devices: int | None
+    """CPU devices that JAX starts with; one per core if not given."""
+
+
+def train_program(
+    program: str,
+    argv: list[str],
+    parse: Callable[[list[str]], Request],
+    train: Callable[[Request, Callable[[], None]], object],
+) -> int:
+    """Trains the run that a command line asks for; returns the exit code.
+
+    Args:
+        program: its name, as ``"teacher"``.
+        argv: the command line.
+        parse: reads it.
+        train: of the request and a function that it calls often, and that raises
+            :class:`Stopped` once a stop signal has come.
+    """
+    with StopSignals() as signals:
+        with input_errors():
+            request = parse(argv)
+            run, how_to_continue = request.run, resume_options(request.run)
+            start_jax(request.num_devices)
+        try:
+            with run_errors(run.path, how_to_continue):
+                train(request, signals.check)
+        except Stopped as stop:
+            from jax_es.runs.checkpoint import Checkpoints
+
+            steps = Checkpoints(run.checkpoints).steps()
+            saved = f"the first {steps[-1] if steps else 0} steps are saved"
+            return report_stopped_run(stop, program, run, saved)
+    sys.stderr.write(
+        f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "
+        f"{run.path})\n{how_to_use(run)}\n"
+    )
+    return 0
