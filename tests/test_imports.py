@@ -44,7 +44,6 @@ HOMES = {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect", "tune", "train_config"),
     },
-    "docstring_parser": {"cli/options"},
     "rich": {"cli/progress"},
     "tensorboardX": {"runs/metrics"},
     "matplotlib": {"analysis/drawing"},

@@ -7,6 +7,7 @@ so that ``--help`` comes at once.
 import contextlib
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import shutil
@@ -19,9 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-import docstring_parser
 import tyro
 from tyro import _errors as tyro_errors
+from tyro import _strings as tyro_strings
 
 from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
@@ -173,8 +174,7 @@ def parse_options(
         argv: the options.
         program: its name, as ``"train"``.
         default: the options' defaults, of a program that has a PRESET.
-        description: of the program, a paragraph a line; the dataclass' own docstring
-            if not given.
+        description: of the program; the dataclass' own docstring if not given.
         learning_rate: the option that ``--lr`` is short for.
 
     Raises:
@@ -188,7 +188,7 @@ def parse_options(
         raise InputError(f"{reason} (--help lists all options)")
 
     usage = " [PRESET] [--policy KIND]" if default else ""
-    with tyro_errors.on_parse_error(reject), _docstrings_in_one_line():
+    with tyro_errors.on_parse_error(reject):
         parsed = tyro.cli(
             arguments,
             args=argv,
@@ -239,33 +239,14 @@ def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Fills each line's paragraph; a line indented is one that tyro does not join."""
+    """Fills paragraphs, which tyro leaves as they are."""
+    fill = functools.partial(textwrap.fill, break_on_hyphens=False)
     width = shutil.get_terminal_size().columns
-    return "\n".join(
-        textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
-        for line in text.split("\n")
-    )
+    return "\n\n".join(fill(part, width) for part in text.split("\n\n"))
 
 
-@contextlib.contextmanager
-def _docstrings_in_one_line() -> Iterator[None]:
-    """Leaves the wrapping of a field's docstring to tyro.
-
-    It would keep the source's line breaks, and break between them once more.
-    """
-    parse = docstring_parser.parse_from_object
-
-    def parse_and_join(obj: Any) -> docstring_parser.Docstring:
-        parsed = parse(obj)
-        for field in parsed.params:
-            field.description = " ".join((field.description or "").split())
-        return parsed
-
-    docstring_parser.parse_from_object = parse_and_join
-    try:
-        yield
-    finally:
-        docstring_parser.parse_from_object = parse
+# tyro's own keeps the line breaks of indented docstrings, and wraps once more.
+tyro_strings.remove_single_line_breaks = lambda text: re.sub(r"\n +", " ", text)
 
 
 def take_option(arguments: list[str], option: str) -> str | None:

@@ -1,7 +1,4 @@
-"""The rank tests against hand-computed statistics and against permutations."""
-
-import itertools
-import math
+"""The rank tests: paired by block, and quiet where there is nothing to rank."""
 
 import numpy as np
 import pytest
@@ -9,50 +6,20 @@ import pytest
 from jax_es.evaluation.rank_test import rank_test
 
 
-def ranks(row):
-    """Average ranks from 1, by counting."""
-    return [sum(b < a for b in row) + (sum(b == a for b in row) + 1) / 2 for a in row]
-
-
-def friedman_by_hand(returns):
-    """Textbook formula, with the correction for ties."""
-    n, k = returns.shape
-    table = np.array([ranks(row) for row in returns])
-    sums = table.sum(axis=0)
-    between = 12 * (sums**2).sum() / (n * k * (k + 1)) - 3 * n * (k + 1)
-    tied = 0
-    for row in returns:
-        counts = np.unique(row, return_counts=True)[1]
-        tied += (counts**3 - counts).sum()
-    return between / (1 - tied / (n * k * (k**2 - 1)))
-
-
-def test_friedman_by_hand():
-    returns = np.random.default_rng(0).integers(0, 5, (12, 4)).astype(float)
-    test = rank_test(returns)
-    assert test.name == "Friedman"
-    assert (test.num_conditions, test.num_blocks) == (4, 12)
-    assert test.statistic == pytest.approx(friedman_by_hand(returns))
-    # A χ² of three degrees of freedom, from the error function.
-    x = test.statistic
-    tail = math.erfc(math.sqrt(x / 2)) + math.sqrt(2 * x / math.pi) * math.exp(-x / 2)
-    assert test.p_value == pytest.approx(tail)
-
-
-def test_two_conditions_by_all_their_signs():
-    """The exact p-value of the signed-rank test: every sign is as likely."""
-    returns = np.array([[1.0, 3.0], [5.0, 4.5], [2.0, 9.0], [0.0, 1.0], [4.0, 8.0]])
-    differences = returns[:, 1] - returns[:, 0]
-    magnitudes = np.array(ranks(np.abs(differences)))
-    centre = magnitudes.sum() / 2
-    seen = abs(magnitudes[differences > 0].sum() - centre)
-    sums = [
-        abs(magnitudes[np.array(signs, bool)].sum() - centre)
-        for signs in itertools.product([0, 1], repeat=5)
-    ]
-    test = rank_test(returns)
-    assert test.name == "Wilcoxon signed-rank"
-    assert test.p_value == pytest.approx(np.mean(np.array(sums) >= seen))
+@pytest.mark.parametrize(
+    ("columns", "name", "p_value"),
+    [
+        # Six blocks of which each ranks the columns alike: exp(−χ²/2) with χ² = 12.
+        (3, "Friedman", np.exp(-6)),
+        (2, "Wilcoxon signed-rank", 2 / 2**6),  # of all signs two are as far out
+    ],
+)
+def test_the_test_is_that_of_the_number_of_conditions(columns, name, p_value):
+    blocks = 10.0 * np.arange(6)[:, None]
+    test = rank_test(blocks + np.arange(columns) * (1 + np.arange(6)[:, None]))
+    assert (test.name, test.num_conditions, test.num_blocks) == (name, columns, 6)
+    assert test.p_value == pytest.approx(p_value)
+    assert test.meaning == "the return depends on it (level 0.05)"
 
 
 def test_blocks_are_paired():
