@@ -63,7 +63,7 @@ def test_a_teacher_is_cloned_and_evolution_goes_on(tmp_path):
         assert done.returncode == 0, (command, done.stderr[-2000:])
         programs.append(command[2].removeprefix("jax_es."))
     assert programs == ["teacher", "collect", "pretrain", "train", "evaluate"]
-    assert "return_mean" in done.stdout
+    assert "mean return" in done.stdout
 
     runs = {n: find_run(tmp_path / "runs" / n) for n in ("td3", "clone", "evolved")}
     methods = [run.method().name for run in runs.values()]
