@@ -220,6 +220,7 @@ class CloneRun:
         template = checkpoint_state(jax.device_get(self.initial.mean), self._statistics)
         template["optimizer_state"] = jax.device_get(self.initial.optimizer_state)
         step, saved = Checkpoints(run.checkpoints).restore("last", template)
+        read_epochs(run.path)  # damaged records are rejected before any work
         run.resume(config)
         run.update(method=self._method)
         return CloningState(

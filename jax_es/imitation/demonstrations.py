@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import require
+from jax_es.checks import ConfigError, require
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.dataset_writer import DatasetWriter, Summary
 from jax_es.imitation.recording_env import RecordedEpisode, RecordingEnv
@@ -75,7 +75,10 @@ class Player:
     ) -> None:
         config, mean = trained.config, trained.mean
         if target_return is not None:
-            mean = with_target_return(config, mean, target_return)
+            try:
+                mean = with_target_return(config, mean, target_return)
+            except ConfigError as error:
+                raise ConfigError(f"--target-return: {error}") from error
         if num_slots is not None:
             rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
             config = dataclasses.replace(config, rollout=rollout)

@@ -58,7 +58,9 @@ def runs(tmp_path_factory):
         run.create(config, "hopper")
         network = make_policy(policy, *spaces(config))
         mean = jax.jit(network.init)(jax.random.key(0))
-        mean = jax.tree.map(lambda leaf: 0.3 * leaf, mean)  # it stands for a while
+        # The one stands for a while, the other heeds what it is asked for.
+        scale = {"mlp": 0.3, "transformer": 3.0, "cart": 1.0}[name]
+        mean = jax.tree.map(lambda leaf, scale=scale: scale * leaf, mean)
         Checkpoints(run.checkpoints).save_best(1, checkpoint_state(mean, None, 1))
     return folder
 
@@ -314,7 +316,7 @@ def refused(arguments, capsys):
     [
         (["--dataset", "name"], "--dataset must be an id such as hopper-v0"),
         (["--action-noise", "-0.1"], "--action-noise must be at least 0"),
-        (["--target-return", "100"], "policy mlp has no target"),
+        (["--target-return", "100"], "--target-return: policy mlp has no target"),
         (["--resume"], "--resume: there is no dataset datasets/a-v0"),
     ],
 )
