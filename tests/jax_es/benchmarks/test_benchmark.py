@@ -38,7 +38,7 @@ def test_rows_have_names_networks_and_regimes():
     assert BY_NAME["generation/humanoid-dt-fast/own-actions"].regime == "untrained"
     assert config_of("humanoid-dt+cache").policy.attention == "cache"
     assert config_of("humanoid-mlp+linear").policy.hidden_sizes == ()
-    # The form that the README names.
+    # The form that the documentation names.
     assert len(choose(["generation/*-fast/whole"])) == 2
 
 

@@ -273,7 +273,7 @@ def test_a_loaded_policy_refuses_what_its_environment_does_not_give(tmp_path):
         policy(np.zeros((4, 84, 84), np.float32))
     with pytest.raises(ValueError, match=r"\(84, 84, 4\), expected \(4, 84, 84\)"):
         policy(np.zeros((84, 84, 4), np.uint8))
-    # The README's loop, in a game.
+    # The documentation's loop, in a game.
     env = make_single_atari_env(policy.env_id, **policy.env_options)
     observation, _ = env.reset(seed=0)
     steps, done, reward = 0, False, 0.0
