@@ -104,10 +104,8 @@ def _main(argv: list[str]) -> int:
         panels = sorted_into_panels(runs)
         written = [
             file
-            for name in _names(arguments, runs)
-            for file in drawing.save(
-                _draw(name, arguments, runs), arguments.folder, name
-            )
+            for name, figure in _figures(arguments, runs).items()
+            for file in drawing.save(figure, arguments.folder, name)
         ]
     sys.stdout.write(table(panels) + "\n")
     if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
@@ -133,17 +131,8 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
             )
 
 
-def _names(arguments: Arguments, runs: list[Run]) -> list[str]:
-    """Returns which figures to draw."""
-    if arguments.figure != "all":
-        return [arguments.figure]
-    names = ["learning"]
-    if any(run.method.is_evolution for run in runs):
-        names += OF_POPULATIONS
-    return names + ["aggregate"] * aggregate.is_comparable(sorted_into_panels(runs))
-
-
-def _draw(name: str, arguments: Arguments, runs: list[Run]) -> Any:
+def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
+    """Draws what was asked for; returns the figures by name."""
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
     xs, along = (arguments.x or "env-steps",), arguments.x or "generations"
@@ -151,16 +140,21 @@ def _draw(name: str, arguments: Arguments, runs: list[Run]) -> Any:
         is_evolution = all(run.method.is_evolution for run in runs)
         xs = tuple(x for x in AXES if is_evolution or x != "generations")
         along = "generations"
-    match name:
-        case "learning":
-            return figures.learning(panels, xs, arguments.y)
-        case "population":
-            return figures.population(evolved, along)
-        case "time":
-            return figures.time(evolved)
-        case "iteration":
-            return figures.iteration(evolved)
-    return figures.aggregated(panels, xs, arguments.y, arguments.references)
+    known = {
+        "learning": lambda: figures.learning(panels, xs, arguments.y),
+        "population": lambda: figures.population(evolved, along),
+        "time": lambda: figures.time(evolved),
+        "iteration": lambda: figures.iteration(evolved),
+        "aggregate": lambda: figures.aggregated(
+            panels, xs, arguments.y, arguments.references
+        ),
+    }
+    names = [arguments.figure]
+    if arguments.figure == "all":
+        left_out = () if evolved else OF_POPULATIONS
+        left_out += () if aggregate.is_comparable(panels) else ("aggregate",)
+        names = [name for name in known if name not in left_out]
+    return {name: known[name]() for name in names}
 
 
 if __name__ == "__main__":

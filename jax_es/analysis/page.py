@@ -10,6 +10,7 @@ from jax_es.analysis import aggregate, drawing, figures
 from jax_es.analysis.curves import (
     SAME_VARIANT,
     TABLE_HEADS,
+    Lines,
     Panels,
     Run,
     sorted_into_panels,
@@ -46,23 +47,29 @@ def page(
     Raises:
         ConfigError: if Jinja2 is not installed.
     """
+    panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
-    tasks: dict[str, list[Variant]] = {}
-    for task, lines in sorted_into_panels(runs).items():
-        tasks[task] = [
+    tasks = {
+        task: [
             Variant(kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
             for kind in sorted(lines)
         ]
+        for task, lines in panels.items()
+    }
+    together = time = None
+    if aggregate.is_comparable(panels):
+        figure = figures.aggregated(panels, ("env-steps",))
+        together = _picture(figure, "All tasks together")
+    if evolved:
+        time = _picture(figures.time(evolved), "Where the time went")
     return render(
         title=title,
         heads=TABLE_HEADS[1:],
         tasks=tasks,
-        pictures={task: _pictures(task, runs, evolved) for task in tasks},
+        pictures={task: _pictures(task, panels[task], evolved) for task in tasks},
         differences={task: _differences(variants) for task, variants in tasks.items()},
-        together=_together(sorted_into_panels(runs)),
-        time=_picture(figures.time(evolved), "Where the time went")
-        if evolved
-        else None,
+        together=together,
+        time=time,
         evaluations=evaluations or {},
         videos={str(file): data_url(file) for file in videos},
     )
@@ -168,9 +175,8 @@ def _differences(variants: Sequence[Variant]) -> list[list[object]]:
     ]
 
 
-def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[dict[str, str]]:
+def _pictures(task: str, lines: Lines, evolved: Panels) -> list[dict[str, str]]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
-    lines = sorted_into_panels(runs)[task]
     # Of a single variant, the curve against time says what that against steps does.
     xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
     drawn = {
@@ -184,12 +190,6 @@ def _pictures(task: str, runs: Sequence[Run], evolved: Panels) -> list[dict[str,
         label = f"Wall-clock time of a generation on {task}"
         drawn[label] = figures.iteration({task: evolved[task]})
     return [_picture(figure, label) for label, figure in drawn.items()]
-
-
-def _together(panels: Panels) -> dict[str, str] | None:
-    if not aggregate.is_comparable(panels):
-        return None
-    return _picture(figures.aggregated(panels, ("env-steps",)), "All tasks together")
 
 
 def _picture(figure: Any, label: str) -> dict[str, str]:

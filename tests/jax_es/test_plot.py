@@ -50,8 +50,9 @@ def make_run(folder, policy, evaluations, steps=1000, env=None, seed=0, es=None)
     return folder
 
 
-@pytest.fixture
-def runs(tmp_path):
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("runs")
     return (
         make_run(tmp_path / "a", MLPConfig(), [0.0, 10.0]),
         make_run(tmp_path / "b", MLPConfig(), [4.0, 30.0], seed=1),
@@ -152,10 +153,10 @@ def test_bad_input_is_one_line(runs, tmp_path, capsys, monkeypatch, arguments, w
     assert line.startswith("error: ") and words in line
 
 
-@pytest.fixture
-def timed(tmp_path):
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
     """Two seeds of a task, whose times and populations are known."""
-    paths = []
+    tmp_path, paths = tmp_path_factory.mktemp("runs"), []
     for seed in (0, 1):
         path = tmp_path / f"timed-{seed}"
         RunDirectory(path).create(TrainConfig(policy=MLPConfig(), seed=seed), "test")

@@ -46,10 +46,10 @@ def test_each_point_of_a_curve_has_its_own_interval():
     assert (found.low[1], found.high[1]) == (2.0, 2.0)
 
 
-@pytest.fixture
-def paths(tmp_path):
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
     """Two tasks, two policies, two seeds: the initial networks reach 0 and 100."""
-    made = []
+    tmp_path, made = tmp_path_factory.mktemp("runs"), []
     for task, start, gain in (("Hopper-v5", 0.0, 10.0), ("Ant-v5", 100.0, 1000.0)):
         for policy, speed in ((MLPConfig(), 0.5), (LSTMConfig(), 1.0)):
             for seed in (0, 1):

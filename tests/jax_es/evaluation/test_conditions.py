@@ -106,7 +106,9 @@ def seeds(count):
     return rng.integers(2**31, size=count, dtype=np.int32)
 
 
-@pytest.mark.parametrize("name", ["dt/seed-0", "mlp"])
+@pytest.mark.parametrize(
+    "name", ["mlp", pytest.param("dt/seed-0", marks=pytest.mark.slow)]
+)
 def test_each_condition_is_the_policy_that_it_says(runs, name):
     """Rounded and noisy weights made by hand, a target in the configuration."""
     conditions = sweeps((), ("int4",), (0.1, 0.2))

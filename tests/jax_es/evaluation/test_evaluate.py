@@ -21,7 +21,7 @@ from jax_es.runs.checkpoint import CheckpointError, Checkpoints, CheckpointWarni
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import load_mean, load_policy
-from jax_es.training.parts import build
+from jax_es.training.parts import build_evaluation
 from models import DecisionTransformerConfig, MLPConfig
 from tests.made_runs import save_run
 
@@ -119,7 +119,7 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
 
 def test_a_seed_decides_the_episodes_and_a_checkpoint_the_policy(run):
     trained = load_mean(run, "last")
-    parts = build(trained.config)
+    parts = build_evaluation(trained.config, num_tasks=4)
     first = evaluate(parts, trained, 4, seed=0).returns
     np.testing.assert_array_equal(evaluate(parts, trained, 4, seed=0).returns, first)
     # Fewer episodes are the first of more.
@@ -130,7 +130,7 @@ def test_a_seed_decides_the_episodes_and_a_checkpoint_the_policy(run):
     earlier = load_mean(run, "1")
     assert (earlier.generation, trained.generation) == (1, 3)
     assert not set(evaluate(parts, earlier, 4, seed=0).returns) & set(first)
-    parts.env.close()
+    parts.close()
 
 
 def test_training_met_other_episodes(run):

@@ -54,9 +54,10 @@ def by_gradients(path, policy, method, seed=0, steps=500, **fields):
     return path
 
 
-@pytest.fixture
-def everything(tmp_path):
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
     """Eight ways to learn Hopper, two of them with a second seed."""
+    tmp_path = tmp_path_factory.mktemp("runs")
     dt, mlp = DecisionTransformerConfig(), MLPConfig()
     return [
         evolved(tmp_path / "es", dt),
