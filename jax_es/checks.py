@@ -1,10 +1,12 @@
 """Checks of values from outside: each failure is one line that says what to do."""
 
 import dataclasses
+import functools
+import math
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +19,65 @@ def require(condition: bool, message: str) -> None:
     """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+class Range(NamedTuple):
+    """The values that a field may have, beside its type: ``Annotated[int, Range(…)]``.
+
+    Attributes:
+        words: what a value must be.
+        holds: whether one is; false of NaN.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+Count: TypeAlias = Annotated[int, Range("at least 1", lambda n: n >= 1)]
+NotNegative: TypeAlias = Annotated[int, Range("at least 0", lambda n: n >= 0)]
+Finite: TypeAlias = Annotated[float, Range("finite", math.isfinite)]
+Positive: TypeAlias = Annotated[
+    float, Range("positive and finite", lambda x: 0 < x < math.inf)
+]
+Fraction: TypeAlias = Annotated[float, Range("in [0, 1)", lambda x: 0 <= x < 1)]
+Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
+
+
+def check_fields(config: Any, prefix: str = "") -> None:
+    """Checks a dataclass' fields against their :class:`Range` or ``Literal``.
+
+    A field that is None is not checked.
+
+    Args:
+        config: a dataclass.
+        prefix: what the command line puts before its fields, such as ``"es."``.
+
+    Raises:
+        ConfigError: for the first that does not hold.
+    """
+    hints = _hints(type(config))
+    for field in dataclasses.fields(config):
+        name, value, hint = field.name, getattr(config, field.name), hints[field.name]
+        if value is None:
+            continue
+        default = field.default
+        remedy = "leave it out" if default is None else f"the default is {default}"
+        for kind in (hint, *typing.get_args(hint)):  # itself, or a part of a union
+            origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+            words = ""
+            if origin is Literal and value not in arguments:
+                words = f"one of {', '.join(arguments)}"
+            for each in getattr(kind, "__metadata__", ()):
+                if isinstance(each, Range) and not each.holds(value):
+                    words = each.words
+            require(
+                not words, f"{prefix}{name} must be {words}, got {value!r}; {remedy}."
+            )
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 LARGE = ("max_env_steps", "steps", "buffer_size")

@@ -8,7 +8,7 @@ pairs.
 import difflib
 from dataclasses import replace
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, require
 from jax_es.clipup_presets import CLIPUP_PRESETS
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.train_config import (
@@ -216,6 +216,19 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
     rate = _SMALL_LEARNING_RATES.get(name, config.es.learning_rate)
     es = replace(config.es, learning_rate=rate)
     return replace(config, policy=_SMALL_POLICIES[policy], es=es)
+
+
+def check_init(preset_name: str, config: TrainConfig) -> None:
+    """Checks that a new run that needs another run's θ names that run.
+
+    Raises:
+        ConfigError: if it does not.
+    """
+    require(
+        config.init is not None or preset_name not in PRETRAINED_PRESETS,
+        f"preset {preset_name} goes on from a pretrained policy; add --init RUN (the "
+        f"program pretrain {preset_name} makes one).",
+    )
 
 
 def for_cloning(config: TrainConfig) -> TrainConfig:

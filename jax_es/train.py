@@ -23,7 +23,7 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.cli.train_program import RunArguments, start_jax, stored_run
-from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
 from jax_es.runs.directory import (
     RunDirectory,
     check_method,
@@ -38,7 +38,7 @@ from jax_es.runs.trust import trust_source
 from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
 if TYPE_CHECKING:
-    from jax_es.training.seeds import Experiment, SeedResult
+    from jax_es.training.seeds import SeedResult
 
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES.
@@ -62,21 +62,18 @@ class Arguments(RunArguments):
 
 
 class Request(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        config: of the run, or of an experiment's first run.
-        preset: where it comes from.
-        run: the run's folder, or the experiment's.
-        resume: whether to continue what is there.
-        num_seeds: how many runs; None for a single run, which is no experiment.
-    """
+    """What the user asked for."""
 
     config: TrainConfig
+    """Of the run, or of an experiment's first run."""
     preset: str
+    """Where it comes from."""
     run: RunDirectory
+    """The run's folder, or the experiment's."""
     resume: bool
+    """Whether to continue what is there."""
     num_seeds: int | None
+    """How many runs; None for a single run, which is no experiment."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,47 +85,25 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            from jax_es.training.build import with_machine
+            from jax_es.training.loop import train_run
+            from jax_es.training.seeds import train_seeds
 
-            start_jax(request.config.rollout.num_devices)
-            # The run remembers it: on a machine with another number of cores it would
-            # otherwise resume to other numbers.
-            request = request._replace(config=with_machine(request.config))
-        return _train(request, signals)
-
-
-def _train(request: Request, signals: StopSignals) -> int:
-    """Trains the run or the experiment; returns the exit code."""
-    from jax_es.training.loop import train_run
-    from jax_es.training.seeds import Experiment, train_seeds
-
-    config, preset_name, run, resume, num_seeds = request
-    with input_errors():
-        how_to_continue = resume_options(run)
-    try:
-        with run_errors(run.path, how_to_continue):
-            if num_seeds is None:
-                train_run(
-                    config, run.path, resume, preset_name, check_stop=signals.check
-                )
-                text = _where_to_look(run)
-            else:
-                results = train_seeds(
-                    config,
-                    num_seeds,
-                    run.path,
-                    resume,
-                    preset_name,
-                    check_stop=signals.check,
-                )
-                text = _over_seeds(run, results)
-    except Stopped as stop:
-        folder = RunDirectory(run.path, EXPERIMENT_FILE)
-        if num_seeds is None or not folder.exists():
+            config, preset_name, run, resume, num_seeds = request
+            start_jax(config.rollout.num_devices)
+            how_to_continue = resume_options(run)
+        what = run.path, resume, preset_name
+        try:
+            with run_errors(run.path, how_to_continue):
+                if num_seeds is None:
+                    train_run(config, *what, check_stop=signals.check)
+                    text = _where_to_look(run)
+                else:
+                    results = train_seeds(
+                        config, num_seeds, *what, check_stop=signals.check
+                    )
+                    text = _over_seeds(run, results)
+        except Stopped as stop:
             return _report_stop(stop, run)
-        experiment = Experiment(folder)
-        stopped = experiment.run(experiment.unfinished()[0])
-        return _report_stop(stop, stopped, experiment)
     sys.stderr.write(text + "\n")
     return 0
 
@@ -184,11 +159,7 @@ def parse(argv: list[str]) -> Request:
             num_seeds = Experiment(run).num_seeds
     else:
         check_cores(config.rollout)
-        require(
-            config.init is not None or preset_name not in PRETRAINED_PRESETS,
-            f"preset {preset_name} goes on from a pretrained policy; add --init RUN "
-            f"({program_command('pretrain')} {preset_name} makes one).",
-        )
+        check_init(preset_name, config)
         num_seeds = arguments.seeds
         what = f"seed{config.seed}" if num_seeds is None else f"{num_seeds}seeds"
         run = arguments.new_run(f"{preset_name}-{what}")
@@ -223,17 +194,20 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
     )
 
 
-def _report_stop(
-    stop: Stopped, run: RunDirectory, experiment: Experiment | None = None
-) -> int:
+def _report_stop(stop: Stopped, run: RunDirectory) -> int:
     """Says what is saved; returns the exit code."""
     from jax_es.runs.checkpoint import Checkpoints
+    from jax_es.training.seeds import Experiment
 
+    seeds, folder = "", RunDirectory(run.path, EXPERIMENT_FILE)
+    if folder.exists():
+        experiment = Experiment(folder)
+        unfinished = experiment.unfinished()
+        finished = experiment.num_seeds - len(unfinished)
+        seeds = f"{finished} of {experiment.num_seeds} seeds are finished, "
+        run = experiment.run(unfinished[0])
     steps = Checkpoints(run.checkpoints).steps()
-    saved = f"{steps[-1] if steps else 0} finished generations are saved"
-    if experiment is not None:
-        finished = experiment.num_seeds - len(experiment.unfinished())
-        saved = f"{finished} of {experiment.num_seeds} seeds are finished, {saved}"
+    saved = f"{seeds}{steps[-1] if steps else 0} finished generations are saved"
     return report_stopped_run(stop, "train", run, saved)
 
 

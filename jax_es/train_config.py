@@ -10,7 +10,15 @@ from typing import Annotated, Any, TypeAlias
 import tyro
 
 import models
-from jax_es.checks import ConfigError, check_integers, from_json, require
+from jax_es.checks import (
+    ConfigError,
+    Count,
+    NotNegative,
+    check_fields,
+    check_integers,
+    from_json,
+    require,
+)
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 
 PolicyConfig: TypeAlias = models.AnyPolicyConfig
@@ -58,14 +66,14 @@ class TrainConfig:
     """How episodes are run."""
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     """Evaluation of the mean policy."""
-    num_generations: int = 200
+    num_generations: Count = 200
     """Generations to train for, counted from the start of the run."""
-    max_env_steps: int | None = None
+    max_env_steps: Count | None = None
     """Environment steps after which no further generation begins, evaluation included;
     no limit if not given."""
-    seed: int = 0
+    seed: NotNegative = 0
     """Seeds the weights, the noise and the environments."""
-    checkpoint_every: int = 1
+    checkpoint_every: Count = 1
     """Generations between checkpoints; a stop signal always writes one."""
     init: str | None = None
     """A run whose θ this one begins with, or a folder of runs seed-0, seed-1, …, of
@@ -76,23 +84,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Checks the fields that belong to no component, and the integers of all."""
         check_integers(flat(self))
-        require(
-            self.num_generations >= 1,
-            f"num_generations must be at least 1, got {self.num_generations}.",
-        )
-        require(
-            self.max_env_steps is None or self.max_env_steps >= 1,
-            f"max_env_steps must be at least 1, got {self.max_env_steps}; leave it out "
-            "for no limit.",
-        )
-        require(
-            0 <= self.seed < 2**31,
-            f"seed must be in [0, 2^31), got {self.seed}.",
-        )
-        require(
-            self.checkpoint_every >= 1,
-            f"checkpoint_every must be at least 1, got {self.checkpoint_every}.",
-        )
+        check_fields(self)
         require(
             self.init_checkpoint in ("best", "last")
             or self.init_checkpoint.isdecimal(),

@@ -26,10 +26,10 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.presets import DEFAULT_PRESET, PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import check_name, path_to_resume
-from jax_es.runs.folders import STUDY_FILE, program_command
+from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import check_import, trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
@@ -154,11 +154,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
         check_import(config.env.id, path, arguments.trust or named)
     else:
         check_cores(config.rollout)
-        require(
-            config.init is not None or default.preset not in PRETRAINED_PRESETS,
-            f"preset {default.preset} goes on from a pretrained policy; add --init RUN "
-            f"({program_command('pretrain')} {default.preset} makes one).",
-        )
+        check_init(default.preset, config)
     if arguments.trust and config.init is not None:
         trust_source(config.init)
     return settings, RunDirectory(path, STUDY_FILE), stored is not None

@@ -35,8 +35,6 @@ from envs.physics import (
 )
 from jax_es.benchmarks.rows import (
     GAMES,
-    GENERATION_STEPS,
-    MEAN_LENGTHS,
     UPDATE_PAIRS,
     Row,
     Work,
@@ -117,7 +115,7 @@ def build_network(row: Row, work: Work) -> Network:
     network = Network(parts, initial_state(parts), update_pairs, work.seconds, {})
     if row.kind in ("policy", "generation"):
         # Two episodes of two steps a slot compile the rollout's refills and widths.
-        run(network, population_tasks(parts.config, 0, 2, parts.num_slots))
+        run(network, population_tasks(parts.config, 0, 2, 2 * parts.num_slots))
     return network
 
 
@@ -134,15 +132,15 @@ def policy(network: Network, row: Row) -> Fields:
     """Measures inference alone: observations on the host in, actions there out."""
     parts, state = network.parts, network.state
     space = parts.env.single_observation_space
-    lead = parts.devices.count, parts.num_slots // parts.devices.count
-    spec = jax.ShapeDtypeStruct(space.shape, space.dtype)
-    programs = SlotPrograms(parts.policy, parts.devices, lead[1], spec)
-    shape = space.shape
+    shape, width = space.shape, parts.num_slots // parts.devices.count
+    lead = parts.devices.count, width
+    spec = jax.ShapeDtypeStruct(shape, space.dtype)
+    programs = SlotPrograms(parts.policy, parts.devices, width, spec)
     seen = view(parts.config, state)
     normalizer = seen.normalizer(shape, space.dtype)
     shared = Shared(parts.strategy.ask(state.es), *normalizer, seen.reference)
     shared = parts.devices.share(shared)
-    slots, carry = programs.empty(shared, lead[1])
+    slots, carry = programs.empty(shared, width)
     rng = np.random.default_rng(0)
     if space.dtype == np.uint8:
         observations = rng.integers(256, size=(8, *lead, *shape), dtype=np.uint8)
@@ -206,10 +204,10 @@ def generation(network: Network, row: Row) -> Fields:
 
     A slice is some seconds in the midst of a generation, at steady state: the slots are
     met in the middle of their episodes, the tasks never end, and the update is that of
-    the pairs that ended. Other conditions measure all, from the start to the tail.
+    the pairs that ended. ``whole`` measures all, from the start to the tail.
     """
     parts = network.parts
-    is_slice = row.condition in ("", "untrained", "own-actions")
+    is_slice = row.condition != "whole"
     for env in parts.envs if row.network not in GAMES else ():
         env.terminate_when_unhealthy = row.regime == "untrained"  # type: ignore
     envs = [] if row.condition == "own-actions" else parts.envs
@@ -221,7 +219,7 @@ def generation(network: Network, row: Row) -> Fields:
             tasks = endless_tasks(parts, row.regime, seconds)
             rolled, cost = roll(network, tasks, WARM_UP_STEPS[row.regime], seconds)
         else:
-            rolled, cost = roll(network, whole_tasks(network, row))
+            rolled, cost = roll(network, whole_tasks(network))
     samples.append(simulator_speed(row.regime, network.seconds))
     pairs = rolled.num_done / 2
     measured_pairs = network.update_pairs if is_slice else int(pairs)
@@ -292,7 +290,7 @@ def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
     if regime == "atari":
         longest, steps = parts.env.max_episode_steps, steps / 10
     num_tasks = 4 * parts.num_slots + math.ceil(steps / mean_length)
-    tasks = population_tasks(parts.config, 0, longest, -(-num_tasks // 2))
+    tasks = population_tasks(parts.config, 0, longest, num_tasks)
     rng, num_tasks, slots = np.random.default_rng(0), len(tasks.member), parts.num_slots
     if regime == "trained":
         lengths = random_lengths(rng, num_tasks)
@@ -304,26 +302,13 @@ def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
     return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
-def whole_tasks(network: Network, row: Row) -> Tasks:
+def whole_tasks(network: Network) -> Tasks:
     """Returns all episodes of a generation, each with its length."""
-    config, rng = network.parts.config, np.random.default_rng(0)
-    num_pairs = config.es.num_pairs
-    if row.condition == "whole":
-        lengths = random_lengths(rng, 2 * num_pairs)
-    else:
-        mean = MEAN_LENGTHS[row.condition]
-        num_pairs = GENERATION_STEPS // (2 * mean)
-        lengths = falls(rng, mean, 2 * num_pairs)
-    tasks = population_tasks(config, 0, 1, num_pairs)
+    config = network.parts.config
+    size = 2 * config.es.num_pairs
+    lengths = random_lengths(np.random.default_rng(0), size)
+    tasks = population_tasks(config, 0, 1, size)
     return tasks._replace(max_steps=lengths.astype(np.int32))
-
-
-def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
-    """Draws lengths: after the first steps bodies fall at any one alike, or never."""
-    fall, longest = EPISODE_LENGTHS
-    if mean == longest:
-        return np.full(count, longest)
-    return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
 
 
 def profile(folder: Path, network_name: str, work: Work) -> Path:
@@ -341,7 +326,9 @@ def profile(folder: Path, network_name: str, work: Work) -> Path:
         random_actions(network.parts.envs),
         jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=trace),
     ):
-        returns = run(network, population_tasks(config, 0, limit)).returns
+        returns = run(
+            network, population_tasks(config, 0, limit, 2 * config.es.num_pairs)
+        ).returns
         jax.block_until_ready(es.tell(network.state.es, returns))
     return max(folder.glob("plugins/profile/*"))
 

@@ -39,48 +39,39 @@ from jax_es.types import PyTree
 
 
 class EvosaxState(NamedTuple):
-    """What the next generation needs.
-
-    Attributes:
-        mean: θ, a weight pytree.
-        algorithm_state: evosax's own; it minimises, and so do the numbers in it.
-        generation: ``[]`` int32, generations told so far.
-        key: the run's key; never consumed, only folded into.
-    """
+    """What the next generation needs."""
 
     mean: PyTree
+    """θ, a weight pytree."""
     algorithm_state: PyTree
+    """evosax's own; it minimises, and so do the numbers in it."""
     generation: jax.Array
+    """``[]`` int32, generations told so far."""
     key: jax.Array
+    """The run's key; never consumed, only folded into."""
 
 
 class EvosaxInfo(NamedTuple):
-    """What a human looks at after ``tell``; all ``[]``.
-
-    Attributes:
-        update_norm: ‖θ' − θ‖₂.
-        mean_norm: ‖θ'‖₂.
-        num_nonfinite: int32, members whose fitness was NaN or ±∞.
-    """
+    """What a human looks at after ``tell``; all ``[]``."""
 
     update_norm: jax.Array
+    """‖θ' − θ‖₂."""
     mean_norm: jax.Array
+    """‖θ'‖₂."""
     num_nonfinite: jax.Array
+    """int32, members whose fitness was NaN or ±∞."""
 
 
 class EvosaxStrategy(NamedTuple):
-    """One evosax algorithm: pure functions over :class:`EvosaxState`.
-
-    Attributes:
-        init: ``(key, mean) → state``.
-        ask: ``state → MaterializedPopulation``, with leaves ``[P, …]``.
-        tell: ``(state, fitness [P]) → (state, info)``; larger fitness is better,
-            members in the order of ``ask``, which is repeated here.
-    """
+    """One evosax algorithm, a :class:`~jax_es.es.strategy.Strategy`."""
 
     init: Callable[[jax.Array, PyTree], EvosaxState]
+    """``(key, mean) → state``."""
     ask: Callable[[EvosaxState], MaterializedPopulation]
+    """``state → MaterializedPopulation``, with leaves ``[P, …]``."""
     tell: Callable[[EvosaxState, jax.Array], tuple[EvosaxState, EvosaxInfo]]
+    """``(state, fitness [P]) → (state, info)``; members in the order of ``ask``, which
+    is repeated here."""
 
 
 def evosax_strategy(
@@ -103,8 +94,21 @@ def evosax_strategy(
     Raises:
         ConfigError: if the algorithm or a hyperparameter does not exist.
     """
-    evolver_class = find_algorithm(algorithm)
+    if isinstance(algorithm, str):
+        require(
+            algorithm in distribution_based_algorithms,
+            f"evosax has no distribution-based algorithm {algorithm!r}; choose one of "
+            f"{', '.join(distribution_based_algorithms)}.",
+        )
+        evolver_class = distribution_based_algorithms[algorithm]
+    else:
+        evolver_class = algorithm
     name = evolver_class.__name__
+    require(
+        not issubclass(evolver_class, SV_ES),
+        f"{name} moves several means and this bridge carries one; choose an algorithm "
+        "without Stein-variational updates.",
+    )
     arguments = inspect.signature(evolver_class).parameters
     constructor = {k: v for k, v in hyperparameters.items() if k in arguments}
     for argument in list(arguments.values())[2:]:
@@ -168,24 +172,3 @@ def evosax_strategy(
         return EvosaxState(mean, algorithm_state, state.generation + 1, state.key), info
 
     return EvosaxStrategy(init, ask, tell)
-
-
-def find_algorithm(
-    algorithm: str | type[DistributionBasedAlgorithm],
-) -> type[DistributionBasedAlgorithm]:
-    """Returns the class that a name means, if this bridge can carry it."""
-    if isinstance(algorithm, str):
-        require(
-            algorithm in distribution_based_algorithms,
-            f"evosax has no distribution-based algorithm {algorithm!r}; choose one of "
-            f"{', '.join(distribution_based_algorithms)}.",
-        )
-        found = distribution_based_algorithms[algorithm]
-    else:
-        found = algorithm
-    require(
-        not issubclass(found, SV_ES),
-        f"{found.__name__} moves several means and this bridge carries one; "
-        "choose an algorithm without Stein-variational updates.",
-    )
-    return found

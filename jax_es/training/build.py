@@ -56,24 +56,17 @@ def make_env(
     Raises:
         ConfigError: if the environment does not exist or does not take the options.
     """
-    options = {f"env.{name}": value for name, value in config.options.items()}
-    if vectorization_mode is not None:
-        options["rollout.vectorization_mode"] = vectorization_mode
-    arguments = {name.split(".")[1]: value for name, value in options.items()}
+    given = {**config.options, "vectorization_mode": vectorization_mode}
+    options = {name: value for name, value in given.items() if value is not None}
+    threads = num_threads or available_cores()
     try:
-        return make_vector_env(
-            config.id,
-            num_envs,
-            num_threads=num_threads or available_cores(),
-            **arguments,
-        )
+        return make_vector_env(config.id, num_envs, num_threads=threads, **options)
     except TypeError as error:
-        unknown = [n for n in options if f"'{n.split('.')[1]}'" in str(error)]
-        if not unknown:
+        if not options:
             raise
         raise ConfigError(
-            f"{unknown[0]}: {config.id} has no such option; leave it out or "
-            "choose another env.id."
+            f"{config.id} does not take {' or '.join(options)} ({error}); leave out "
+            "what it does not know or choose another env.id."
         ) from error
     except ValueError as error:
         raise ConfigError(str(error)) from error

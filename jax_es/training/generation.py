@@ -4,6 +4,7 @@ Everything that a generation depends on is in :class:`TrainState`, and the same 
 leads to the same next one, so a run that is cut off anywhere can repeat a generation.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_es.checks import require
 from jax_es.config import ESConfig
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
@@ -53,14 +53,15 @@ class TrainState(NamedTuple):
 
 
 def initial_state(
-    parts: Parts, is_template: bool = False, mean: PyTree = None
+    parts: Parts, mean: PyTree = None, reference: PyTree = None
 ) -> TrainState:
     """Returns the state before the first generation; the seed decides it.
 
     Args:
         parts: from :func:`~jax_es.training.parts.build`.
-        is_template: leave a reference batch empty, since it will be replaced.
         mean: θ to begin with; drawn by the policy if not given.
+        reference: the reference batch of a policy that needs one, ``()`` for others;
+            gathered by random play if not given.
     """
     # The implementation is pinned: another one would change every number of a run.
     init_key, noise_key = jax.random.split(
@@ -68,38 +69,38 @@ def initial_state(
     )
     if mean is None:
         mean = jax.jit(parts.policy.init)(init_key)
+    if reference is None:
+        reference = _reference(parts)
+    es = parts.config.es
+    observation_size = math.prod(parts.env.single_observation_space.shape)
     state = TrainState(
         es=parts.strategy.init(noise_key, mean),
-        observation_statistics=initial_statistics(
-            math.prod(parts.env.single_observation_space.shape)
-        ),
+        observation_statistics=initial_statistics(observation_size),
         step_cap=parts.env.max_episode_steps,
         total_env_steps=0,
         best_evaluation_return=-math.inf,
-        reference=_reference(parts, is_template),
-        num_pairs=(
-            ()
-            if parts.config.es.interactions_per_generation is None
-            else parts.config.es.num_pairs
-        ),
+        reference=reference,
+        num_pairs=() if es.interactions_per_generation is None else es.num_pairs,
     )
     return place(parts, state)
 
 
-def _reference(parts: Parts, is_template: bool) -> PyTree:
+def template_state(parts: Parts) -> TrainState:
+    """Returns a state with the shapes of the run's, for a checkpoint to fill in."""
+    shapes = reference_shape(parts)
+    blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    return initial_state(parts, reference=blank)
+
+
+def _reference(parts: Parts) -> PyTree:
     """Gathers the policy's reference batch, if it needs one."""
     config, policy = parts.config, parts.policy
     if not needs_reference(policy):
         return ()
-    if is_template:
-        shape = reference_shape(parts)
-        return np.zeros(shape.shape, shape.dtype)
     # Environments of their own: what is gathered must not depend on the slots.
     env = make_env(config.env, 8, config.rollout.num_threads)
-    try:
+    with contextlib.closing(env):
         return reference_batch(env, policy.reference_size, config.seed)
-    finally:
-        env.close()
 
 
 def place(parts: Parts, state: TrainState) -> TrainState:
@@ -151,21 +152,16 @@ def run_generation(
         config.evaluation.num_episodes,
         parts.env.max_episode_steps,
     )
-    members = population_tasks(
-        config, generation, state.step_cap, state.num_pairs or None
-    )
-    require(
-        population.size == 2 * config.es.num_pairs,
-        f"es.num_pairs must be half of the strategy's {population.size} members, got "
-        f"{config.es.num_pairs}.",
-    )
+    # Further pairs are drawn like the population's own.
+    size = 2 * state.num_pairs if state.num_pairs else population.size
+    members = population_tasks(config, generation, state.step_cap, size)
     result = parts.rollout.evaluate(
         population, evaluation.followed_by(members), view(config, state), on_step
     )
     num_episodes = config.evaluation.num_episodes
     evaluated = result.episodes(slice(None, num_episodes))
     told = result.episodes(slice(num_episodes, None))
-    told_fitness = fitness(told, config.es)
+    told_fitness = fitness(told, members.member, config.es)
     update_started = time.perf_counter()
     es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, told_fitness))
     finished = time.perf_counter()
@@ -209,27 +205,34 @@ def view(config: TrainConfig, state: TrainState) -> View:
 
 
 def population_tasks(
-    config: TrainConfig, generation: int, step_cap: int, num_pairs: int | None = None
+    config: TrainConfig, generation: int, step_cap: int, size: int
 ) -> Tasks:
-    """Lists a generation's episodes: ``[N, episodes per member, 2]``, flattened.
+    """Lists a generation's episodes: ``[P/2, episodes per member, 2]``, flattened.
 
-    The two members of a pair share their environment seed (common random numbers).
+    Two successive members share their environment seed (common random numbers): an
+    antithetic pair where there are pairs. The last of an odd number has no partner.
+
+    Args:
+        config: of the run.
+        generation: which one.
+        step_cap: the limit on each episode.
+        size: P, the number of members.
     """
-    num_pairs = num_pairs or config.es.num_pairs
-    episodes = config.es.episodes_per_member
+    episodes, num_pairs = config.es.episodes_per_member, -(-size // 2)
     rng = stream(config.seed, "population tasks", generation)
     groups = num_pairs if config.es.common_seeds == "pair" else 1
-    seeds = rng.integers(2**31, size=(groups, episodes), dtype=np.int32)
-    seeds = np.broadcast_to(seeds, (num_pairs, episodes))
-    total = 2 * num_pairs * episodes
+    seeds = rng.integers(2**31, size=(groups, episodes, 1), dtype=np.int32)
+    members = np.arange(2 * num_pairs, dtype=np.int32).reshape(num_pairs, 1, 2)
+    members, seeds = np.broadcast_arrays(members, seeds)
+    exist = members < size
+    total = size * episodes
     observed = np.zeros(total, bool)
     if config.rollout.observation_statistics:
         count = max(1, round(config.rollout.statistics_fraction * total))
         observed[rng.choice(total, count, replace=False)] = True
-    members = np.arange(2 * num_pairs, dtype=np.int32).reshape(num_pairs, 1, 2)
     return Tasks(
-        member=np.broadcast_to(members, (num_pairs, episodes, 2)).ravel(),
-        seed=np.repeat(seeds.ravel(), 2),
+        member=members[exist],
+        seed=seeds[exist],
         max_steps=np.full(total, step_cap, np.int32),
         observed=observed,
     )
@@ -248,17 +251,22 @@ def evaluation_tasks(
     return tasks_of_mean(seeds, max_steps)
 
 
-def fitness(population: EpisodeResults, config: ESConfig) -> np.ndarray:
+def fitness(
+    results: EpisodeResults, member: np.ndarray, config: ESConfig
+) -> np.ndarray:
     """Returns the members' fitness ``[P]``: the mean over each one's episodes.
 
     An episode's is its return, less what its healthy reward does not count.
+
+    Args:
+        results: of the population's tasks.
+        member: ``[E]``, whose episode each is.
+        config: how the fitness is counted.
     """
     with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
-        omitted = (1.0 - config.healthy_reward_weight) * population.healthy_rewards
-        episodes = (population.returns - omitted).reshape(
-            -1, config.episodes_per_member, 2
-        )
-        return episodes.mean(axis=1).ravel()
+        omitted = (1.0 - config.healthy_reward_weight) * results.healthy_rewards
+        sums = np.bincount(member, weights=results.returns - omitted)
+    return sums / config.episodes_per_member
 
 
 def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:

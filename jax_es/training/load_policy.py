@@ -1,5 +1,6 @@
 """From a run on disk to a policy that acts, with no knowledge of ES."""
 
+import contextlib
 import os
 from typing import Any, NamedTuple
 
@@ -22,24 +23,20 @@ from jax_es.types import Policy, PyTree, needs_reference
 
 
 class TrainedMean(NamedTuple):
-    """The mean policy of a checkpoint, and how it sees observations.
-
-    Attributes:
-        config: the run's configuration.
-        mean: θ, as the policy's ``"params"``; NumPy arrays.
-        statistics: for normalising observations; None if the run used none.
-        generation: updates that led to θ.
-        reference: ``[R, …]``, of a policy that needs a reference batch; ``()`` for
-            others.
-        method: how the run was trained.
-    """
+    """The mean policy of a checkpoint, and how it sees observations."""
 
     config: TrainConfig
+    """The run's configuration."""
     mean: PyTree
+    """θ, as the policy's ``"params"``; NumPy arrays."""
     statistics: ObservationStatistics | None
+    """For normalising observations; None if the run used none."""
     generation: int
+    """Updates that led to θ."""
     reference: PyTree = ()
+    """``[R, …]``, of a policy that needs a reference batch; ``()`` for others."""
     method: Method = OPENAI_ES
+    """How the run was trained."""
 
     def view(self) -> View:
         """Returns how the policy sees observations."""
@@ -69,23 +66,17 @@ def load_mean(
     config, method = directory.config(), directory.method()
     check_imports(config, directory.path, trust)
     restored = Checkpoints(directory.checkpoints).restore(checkpoint)
+    state, statistics = restored.state, None
     try:
-        mean = restored.state["es"]["mean"]
+        mean = state["es"]["mean"]
+        if config.rollout.observation_statistics:
+            statistics = ObservationStatistics(**state["observation_statistics"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {checkpoint} of {directory.path} is not a training state of "
             f"jax-es (no {error}); choose another checkpoint."
         ) from error
-    reference = restored.state.get("reference", ())
-    if not config.rollout.observation_statistics:
-        return TrainedMean(config, mean, None, restored.step, reference, method)
-    try:
-        statistics = ObservationStatistics(**restored.state["observation_statistics"])
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"checkpoint {checkpoint} of {directory.path} has no observation "
-            "statistics, through which its policy sees; choose another checkpoint."
-        ) from error
+    reference = state.get("reference", ())
     return TrainedMean(config, mean, statistics, restored.step, reference, method)
 
 
@@ -136,7 +127,7 @@ class LoadedPolicy:
             observation_shape, observation_space.dtype
         )
         if needs_reference(policy):
-            reference = jax.vmap(self._seen)(jnp.asarray(trained.reference))
+            reference = normalized(jnp.asarray(trained.reference), *self._normalizer)
             self._variables |= policy.prepare(self._variables, reference)
         count = sum(np.size(leaf) for leaf in jax.tree.leaves(trained.mean))
         self._repr = (
@@ -184,8 +175,11 @@ class LoadedPolicy:
         is_single = observation.shape == self._observation_shape
         batch = observation[None] if is_single else observation
         if self._carry is None:
-            self._begin(len(batch))
-            first = True
+            self._num_envs, first = len(batch), True
+            self._carry = jax.tree.map(
+                lambda leaf: jnp.broadcast_to(leaf, (len(batch), *jnp.shape(leaf))),
+                self._policy.initial_carry(),
+            )
         if len(batch) != self._num_envs:
             raise ValueError(
                 f"observation has {len(batch)} rows where earlier ones had "
@@ -230,19 +224,9 @@ class LoadedPolicy:
             )
         return observation
 
-    def _begin(self, num_envs: int) -> None:
-        self._num_envs = num_envs
-        self._carry = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (num_envs, *jnp.shape(leaf))),
-            self._policy.initial_carry(),
-        )
-
-    def _act_once(self, variables, carry, observation, reward, first, key):
-        seen = self._seen(observation)
-        return self._policy.apply(variables, carry, seen, reward, first, key)
-
-    def _seen(self, observation):
-        return normalized(observation, *self._normalizer)
+    def _act_once(self, variables, carry, observation, *inputs):
+        seen = normalized(observation, *self._normalizer)
+        return self._policy.apply(variables, carry, seen, *inputs)
 
 
 def load_policy(
@@ -297,8 +281,5 @@ def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
 
 def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:
     """Returns the observation and action space of one environment."""
-    env = make_env(config.env, num_envs=1, num_threads=1)
-    try:
+    with contextlib.closing(make_env(config.env, num_envs=1, num_threads=1)) as env:
         return env.single_observation_space, env.single_action_space
-    finally:
-        env.close()

@@ -5,6 +5,7 @@ disk. A run that is killed at any instant continues from its last checkpoint to 
 same numbers.
 """
 
+import contextlib
 import math
 import os
 import time
@@ -33,10 +34,10 @@ from jax_es.training.generation import (
     TrainState,
     evaluation_tasks,
     generation_record,
-    initial_state,
     place,
     run_generation,
     score,
+    template_state,
     view,
 )
 from jax_es.training.parts import Parts, build
@@ -44,78 +45,27 @@ from jax_es.training.warm_start import Source, find_source, first_state, provena
 
 
 class TrainingResult(NamedTuple):
-    """What a finished run returns.
-
-    Attributes:
-        state: after the last generation.
-        records: one per generation of this call.
-        first_evaluation: mean evaluation return of the run's initial mean.
-        final_evaluation: mean evaluation return of the final mean.
-        best_evaluation: the highest mean evaluation return of the run.
-    """
+    """What a finished run returns."""
 
     state: TrainState
+    """After the last generation."""
     records: list[GenerationRecord]
+    """One per generation of this call."""
     first_evaluation: float
+    """Mean evaluation return of the run's initial mean."""
     final_evaluation: float
+    """Mean evaluation return of the final mean."""
     best_evaluation: float
+    """The highest mean evaluation return of the run."""
 
 
-def starting_state(parts: Parts, run: RunDirectory, resume: bool) -> TrainState:
-    """Returns the state to go on from: the run's last checkpoint, or the beginning.
-
-    Raises:
-        ConfigError: if more generations are finished than are asked for, or the run
-            that ``init`` names is needed and does not fit.
-        CheckpointError: if no checkpoint can be read, or it does not fit ``parts``.
-        MetricsError: if records of finished generations are missing.
-    """
-    checkpoints = Checkpoints(run.checkpoints)
-    if resume and checkpoints.steps():
-        template = initial_state(parts, is_template=True)
-        state = place(parts, _restored(run, checkpoints, template))
-    else:
-        state = _first_state(parts, run, find_source(parts))
-    finished = int(state.es.generation)
-    # As many are not too few: the run may have been killed in its final evaluation.
-    require(
-        finished <= parts.config.num_generations,
-        f"num_generations must be at least {finished}, the generations that {run.path} "
-        f"has finished, got {parts.config.num_generations}.",
-    )
-    return state
-
-
-def _restored(
-    run: RunDirectory, checkpoints: Checkpoints, template: TrainState
+def begin(
+    parts: Parts,
+    run: RunDirectory,
+    resume: bool,
+    preset: str,
+    source: Source | None = None,
 ) -> TrainState:
-    """Restores the last checkpoint before which no record is missing."""
-    latest = checkpoints.restore("last", template)
-    num_records = num_whole_records(run.path)
-    if latest.step <= num_records:
-        return latest.state
-    earlier = [step for step in checkpoints.steps() if step <= num_records]
-    check_whole(run.path, num_records, earlier[-1] if earlier else latest.step)
-    warnings.warn(
-        f"{run.path} lacks records of generations before {latest.step}; the run goes "
-        f"on from its checkpoint {earlier[-1]}.",
-        stacklevel=2,
-    )
-    return checkpoints.restore(earlier[-1], template).state
-
-
-def _first_state(parts: Parts, run: RunDirectory, source: Source | None) -> TrainState:
-    """Returns the state before the first generation.
-
-    One that begins with another run's θ is saved: that run may be gone on a resume.
-    """
-    state = first_state(parts, source)
-    if source is not None:
-        Checkpoints(run.checkpoints).save(0, state)
-    return state
-
-
-def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainState:
     """Creates the run, or checks and takes up the one that is there.
 
     Call it, and train, inside ``run.lock()``.
@@ -125,19 +75,29 @@ def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainSt
         run: the run's folder.
         resume: continue the run that is there.
         preset: recorded as where a new run's configuration comes from.
+        source: of a new run, from :func:`find_source`.
 
     Raises:
         ValueError: (its subclasses for configurations, checkpoints and metrics) if
             the run cannot be created or continued; it is then as it was before.
     """
+    config, checkpoints = parts.config, Checkpoints(run.checkpoints)
     if not resume:
-        source = find_source(parts)
-        run.create(parts.config, preset, **provenance(source))
-        return _first_state(parts, run, source)
+        run.create(config, preset, **provenance(source))
+        return _first_state(parts, checkpoints, source)
     check_method(run, OPENAI_ES)
-    run.check_resumable(parts.config)
-    state = starting_state(parts, run, resume)
-    limit = parts.config.max_env_steps
+    run.check_resumable(config)
+    if checkpoints.steps():
+        state = _restored(parts, run, checkpoints)
+    else:
+        state = _first_state(parts, checkpoints, find_source(parts))
+    finished, limit = int(state.es.generation), config.max_env_steps
+    # As many are not too few: the run may have been killed in its final evaluation.
+    require(
+        finished <= config.num_generations,
+        f"num_generations must be at least {finished}, the generations that {run.path} "
+        f"has finished, got {config.num_generations}.",
+    )
     require(
         limit is None
         or limit == run.config().max_env_steps
@@ -145,9 +105,39 @@ def begin(parts: Parts, run: RunDirectory, resume: bool, preset: str) -> TrainSt
         f"max_env_steps must be more than {state.total_env_steps}, the steps that "
         f"{run.path} has taken, got {limit}.",
     )
-    records_so_far(run.path)
-    run.resume(parts.config)
+    records_so_far(run.path)  # a damaged file is found before anything is written
+    run.resume(config)
     return state
+
+
+def _first_state(
+    parts: Parts, checkpoints: Checkpoints, source: Source | None
+) -> TrainState:
+    """Returns the state before the first generation.
+
+    One that begins with another run's θ is saved: that run may be gone on a resume.
+    """
+    state = first_state(parts, source)
+    if source is not None:
+        checkpoints.save(0, state)
+    return state
+
+
+def _restored(parts: Parts, run: RunDirectory, checkpoints: Checkpoints) -> TrainState:
+    """Restores the last checkpoint before which no record is missing."""
+    template = template_state(parts)
+    latest = checkpoints.restore("last", template)
+    num_records = num_whole_records(run.path)
+    if latest.step > num_records:
+        earlier = [step for step in checkpoints.steps() if step <= num_records]
+        check_whole(run.path, num_records, earlier[-1] if earlier else latest.step)
+        warnings.warn(
+            f"{run.path} lacks records of generations before {latest.step}; the run "
+            f"goes on from its checkpoint {earlier[-1]}.",
+            stacklevel=2,
+        )
+        latest = checkpoints.restore(earlier[-1], template)
+    return place(parts, latest.state)
 
 
 def run_training(
@@ -160,7 +150,7 @@ def run_training(
     """Trains from ``state`` to the end of the run.
 
     Args:
-        parts: from :func:`build`; closed at the end.
+        parts: from :func:`build`.
         state: from :func:`begin`.
         run: where metrics and checkpoints go; hold its ``lock()``.
         progress: what the user sees.
@@ -178,7 +168,6 @@ def run_training(
             final = session.evaluate_final(state)
         finally:
             session.save(state)
-            parts.close()
     first_return = read_metrics(run.path)[0].evaluation_return_mean
     best = max(state.best_evaluation_return, final)
     return TrainingResult(state, session.records, first_return, final, best)
@@ -212,20 +201,20 @@ def train_run(
     run = RunDirectory(Path(path))
     if resume:
         config = run.with_stored_machine(config)
-    parts = build(with_machine(config), check_stop)
-    if not resume:
-        find_source(parts)  # refused before there is a folder
-    with run.lock():
-        state = begin(parts, run, resume, preset)
-        progress = Progress(
-            config.num_generations,
-            int(state.es.generation),
-            max_env_steps=config.max_env_steps,
-            label=label,
-            clock=compilation_clock(),
-        )
-        progress.message(_opening(parts, state, run, resume))
-        result = run_training(parts, state, run, progress, check_stop)
+    with contextlib.closing(build(with_machine(config), check_stop)) as parts:
+        # Looked at before there is a folder.
+        source = None if resume else find_source(parts)
+        with run.lock():
+            state = begin(parts, run, resume, preset, source)
+            progress = Progress(
+                config.num_generations,
+                int(state.es.generation),
+                max_env_steps=config.max_env_steps,
+                label=label,
+                clock=compilation_clock(),
+            )
+            progress.message(_opening(parts, state, run, resume))
+            result = run_training(parts, state, run, progress, check_stop)
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
         f"{result.final_evaluation:.1f} at the end, "

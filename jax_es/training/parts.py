@@ -1,12 +1,13 @@
 """From a configuration to the running parts of a training, or of an evaluation."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import require
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy
@@ -53,9 +54,10 @@ class EvaluationParts:
         return sum(env.num_envs for env in self.envs)
 
     def close(self) -> None:
-        """Releases the environments."""
-        for env in self.envs:
-            env.close()
+        """Releases the environments; also the rest of them if one raises."""
+        with contextlib.ExitStack() as stack:
+            for env in self.envs:
+                stack.callback(env.close)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,32 +83,32 @@ def build(
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
-    if num_tasks is None:
-        members = 2 * config.es.most_pairs
-        num_tasks = members * config.es.episodes_per_member
-        num_tasks += config.evaluation.num_episodes
-    needs = _memory_of_generation(config)
-    parts = _build_evaluation(config, num_tasks, needs)
-    noise = make_noise(config.es)
-    strategy = openai_es(
-        config.es,
-        noise,
-        spread_weighted_sum(noise, parts.devices, on_call, config.es.num_pairs),
+    es, num_episodes = config.es, config.evaluation.num_episodes
+    num_members = 2 * es.most_pairs * es.episodes_per_member
+    source = (
+        f"es.num_pairs {es.num_pairs}"
+        if es.most_pairs == es.num_pairs
+        else f"es.interactions_per_generation {es.interactions_per_generation}"
     )
-    try:
+    needs = {
+        f"{source} with es.episodes_per_member {es.episodes_per_member}": num_members,
+        f"evaluation.num_episodes {num_episodes}": num_episodes,
+    }
+    needs = {name: TASK_BYTES * count for name, count in needs.items()}
+    noise = make_noise(es)
+    with contextlib.ExitStack() as stack:
+        parts = _build(config, num_tasks or num_members + num_episodes, needs, stack)
         require(
-            config.es.healthy_reward_weight == 1
+            es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
-            f"es.healthy_reward_weight must be 1, got "
-            f"{config.es.healthy_reward_weight}: {config.env.id} does not say what it "
-            "pays for staying healthy.",
+            f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
+            f"{config.env.id} does not say what it pays for staying healthy.",
         )
-        key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
-        state = jax.eval_shape(lambda k: strategy.init(k, parts.policy.init(k)), key)
-        _check_fits(parts, needs, state, jax.eval_shape(strategy.ask, state))
-    except ConfigError:
-        parts.close()
-        raise
+        weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
+        strategy = openai_es(es, noise, weighted_sum)
+        state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
+        _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
+        stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
 
 
@@ -125,57 +127,48 @@ def build_evaluation(
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
-    parts = _build_evaluation(config, num_tasks, {})
-    key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
-    mean = jax.eval_shape(parts.policy.init, key)
-    try:
-        _check_fits(parts, {}, mean, jax.eval_shape(population_of, mean))
-    except ConfigError:
-        parts.close()
-        raise
+    with contextlib.ExitStack() as stack:
+        parts = _build(config, num_tasks, {}, stack)
+        mean = _shape(parts.policy.init)
+        _check_fits(parts, mean, jax.eval_shape(population_of, mean))
+        stack.pop_all()
     return parts
 
 
-def _build_evaluation(
-    config: TrainConfig, num_tasks: int, needs: dict[str, int]
+def _build(
+    config: TrainConfig,
+    num_tasks: int,
+    needs: dict[str, int],
+    stack: contextlib.ExitStack,
 ) -> EvaluationParts:
+    """Builds environments, which ``stack`` closes, and the rollout."""
     devices = make_devices(config.rollout)
     groups = slot_groups(config.rollout, num_tasks, devices)
     slots = {f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)}
     check_memory(needs | slots)
     threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
-    envs = tuple(make_env(config.env, size, threads, mode) for size in groups)
+    envs = tuple(
+        stack.enter_context(
+            contextlib.closing(make_env(config.env, size, threads, mode))
+        )
+        for size in groups
+    )
     observation_space = envs[0].single_observation_space
     policy = make_policy(config.policy, observation_space, envs[0].single_action_space)
     rollout = Rollout(policy, envs, devices)
     return EvaluationParts(config, devices, envs, policy, rollout)
 
 
-def _memory_of_generation(config: TrainConfig) -> dict[str, int]:
-    """Estimates what the host keeps of a generation's episodes, by argument; bytes."""
-    es, num_episodes = config.es, config.evaluation.num_episodes
-    members = f"es.num_pairs {es.num_pairs}"
-    if es.most_pairs > es.num_pairs:
-        members = f"es.interactions_per_generation {es.interactions_per_generation}"
-    if es.episodes_per_member > 1:
-        members += f" with es.episodes_per_member {es.episodes_per_member}"
-    return {
-        members: TASK_BYTES * 2 * es.most_pairs * es.episodes_per_member,
-        f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
-    }
+def _shape(init: Callable[[jax.Array], PyTree]) -> PyTree:
+    """Returns the shapes of what a key leads to."""
+    return jax.eval_shape(lambda: init(jax.random.key(0, impl="threefry2x32")))
 
 
-def _check_fits(
-    parts: EvaluationParts,
-    needs: dict[str, int],
-    state: PyTree,
-    population: Population,
-) -> None:
-    """Rejects policies, or slots of them, that do not fit beside other ``needs``.
+def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -> None:
+    """Rejects policies, or slots of them, that do not fit into the devices' memory.
 
     Args:
         parts: whose policy and slots.
-        needs: bytes by argument, as of :func:`check_memory`.
         state: shapes of the strategy's state.
         population: shapes of one generation's.
 
@@ -183,28 +176,22 @@ def _check_fits(
         ConfigError: naming what would have to be smaller.
     """
     config, devices = parts.config, parts.devices
-    needs = needs | {
-        f"rollout.num_slots {parts.num_slots}": ENV_BYTES * parts.num_slots
-    }
     carry = jax.eval_shape(parts.policy.initial_carry)
     reference = reference_shape(parts)
     # Of the state there are two copies while it is updated, on every device.
     copies = 2 * num_bytes(state) + num_bytes(population) + 8 * num_bytes(reference)
     sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
-    needs |= {largest(sizes): devices.count * copies + num_bytes(carry)}
-    check_memory(needs, devices.memory)
-    slot = parts.rollout.slot_bytes(population, reference)
     many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
-    check_memory(
-        needs
-        | {f"es.rank {config.es.rank}": slot * (config.es.perturbation == "low-rank")}
-        | {many: slot * parts.num_slots},
-        devices.memory,
-    )
+    slot_bytes = ENV_BYTES + parts.rollout.slot_bytes(population, reference)
+    needs = {
+        largest(sizes): devices.count * copies + num_bytes(carry),
+        many: slot_bytes * parts.num_slots,
+    }
+    check_memory(needs, devices.memory)
 
 
 def reference_shape(parts: EvaluationParts) -> Any:
-    """Returns shape and type of the reference batch, if the policy needs one."""
+    """Returns shape and type of the reference batch, ``()`` if there is none."""
     policy, space = parts.policy, parts.env.single_observation_space
     if not needs_reference(policy):
         return ()

@@ -14,9 +14,9 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax_es.checks import require
 from jax_es.rollout.devices import release_programs
@@ -31,14 +31,7 @@ from jax_es.training.warm_start import find_source
 
 
 class SeedResult(NamedTuple):
-    """What came out of one seed.
-
-    Attributes:
-        seed: the seed.
-        first_evaluation: mean evaluation return of the run's initial mean.
-        final_evaluation: mean evaluation return of the final mean.
-        best_evaluation: the highest mean evaluation return of the run.
-    """
+    """What came out of one seed; evaluations as of :class:`TrainingResult`."""
 
     seed: int
     first_evaluation: float
@@ -76,52 +69,15 @@ def train_seeds(
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    if resume:
-        config = RunDirectory(Path(path), EXPERIMENT_FILE).with_stored_machine(config)
-    config = with_machine(config)
-    with open_experiment(config, num_seeds, path, resume, preset) as experiment:
-        for seed in experiment.unfinished():
-            run = experiment.run(seed)
-            result = train_run(
-                experiment.seed_config(seed),
-                run.path,
-                resume=run.exists(),
-                preset=experiment.preset,
-                label=f"{label}  {experiment.label(seed)}".lstrip(),
-                check_stop=check_stop,
-            )
-            experiment.finish(seed, result)
-        return experiment.results()
-
-
-@contextlib.contextmanager
-def open_experiment(
-    config: TrainConfig,
-    num_seeds: int,
-    path: str | os.PathLike[str],
-    resume: bool,
-    preset: str,
-) -> Iterator["Experiment"]:
-    """Creates an experiment, or checks and takes up the one that is there; locks it.
-
-    Args:
-        config: of all runs, with its number of devices filled in; its ``seed`` is
-            the first one's.
-        num_seeds: how many runs.
-        path: the experiment's folder.
-        resume: take up the one that is there.
-        preset: recorded as where a new experiment's configuration comes from.
-
-    Raises:
-        ConfigError: (a ``ValueError``) if it cannot be created or continued; what is
-            on the disk is then as it was before.
-    """
     require(num_seeds >= 1, f"--seeds must be at least 1, got {num_seeds}.")
     require(
         config.seed + num_seeds <= 2**31,
         f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
     )
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    if resume:
+        config = folder.with_stored_machine(config)
+    config = with_machine(config)
     if not resume:
         folder.check_new()
         check_buildable(config, range(config.seed, config.seed + num_seeds))
@@ -130,19 +86,26 @@ def open_experiment(
             _extend(folder, config, num_seeds)
         else:
             folder.create(config, preset, num_seeds=num_seeds, results={})
-        yield Experiment(folder)
+        experiment = Experiment(folder)
+        for seed in experiment.unfinished():
+            run, number = experiment.run(seed), seed - config.seed + 1
+            result = train_run(
+                _seed_config(config, run, seed),
+                run.path,
+                resume=run.exists(),
+                preset=folder.record()["preset"],
+                label=f"{label}  seed {seed}  run {number}/{num_seeds}".lstrip(),
+                check_stop=check_stop,
+            )
+            experiment.finish(seed, result)
+        return experiment.results()
 
 
 class Experiment:
-    """An experiment's folder; whoever trains it holds it open."""
+    """An experiment's folder."""
 
     def __init__(self, folder: RunDirectory) -> None:
         self._folder = folder
-
-    @property
-    def preset(self) -> str:
-        """Where the configuration comes from."""
-        return self._folder.record()["preset"]
 
     @property
     def num_seeds(self) -> int:
@@ -154,31 +117,14 @@ class Experiment:
         first = self._folder.config().seed
         return range(first, first + self.num_seeds)
 
-    def unfinished(self) -> list[int]:
-        """Returns the seeds that are not trained to their end."""
-        finished = self._folder.record()["results"]
-        return [seed for seed in self.seeds() if str(seed) not in finished]
-
-    def seed_config(self, seed: int) -> TrainConfig:
-        """Returns the configuration of one seed's run.
-
-        A run that has taken more steps than a new limit, since its last generation
-        went beyond the old one, keeps the old one: nothing is left to do.
-        """
-        config = dataclasses.replace(self._folder.config(), seed=seed)
-        records = records_so_far(self.run(seed).path)
-        limit = config.max_env_steps
-        if limit and records and records[-1].total_env_steps >= limit:
-            return self.run(seed).config()
-        return config
-
     def run(self, seed: int) -> RunDirectory:
         """Returns the folder of one seed's run, which may not have begun."""
         return RunDirectory(self._folder.path / f"seed-{seed}")
 
-    def label(self, seed: int) -> str:
-        """Says which run it is, for the progress display."""
-        return f"seed {seed}  run {self.seeds().index(seed) + 1}/{self.num_seeds}"
+    def unfinished(self) -> list[int]:
+        """Returns the seeds that are not trained to their end."""
+        finished = self._folder.record()["results"]
+        return [seed for seed in self.seeds() if str(seed) not in finished]
 
     def finish(self, seed: int, result: TrainingResult) -> None:
         """Records that a seed is trained to its end, and lets go of its programs."""
@@ -193,25 +139,33 @@ class Experiment:
 
     def results(self) -> list[SeedResult]:
         """Returns what came out of the finished seeds, in their order."""
-        results = self._folder.record()["results"]
-        return [
-            SeedResult(seed, **{k: _number(v) for k, v in results[str(seed)].items()})
-            for seed in self.seeds()
-            if str(seed) in results
-        ]
+        finished = []
+        for seed in self.seeds():
+            values = self._folder.record()["results"].get(str(seed))
+            if values is not None:
+                numbers = {k: math.nan if v is None else v for k, v in values.items()}
+                finished.append(SeedResult(seed, **numbers))
+        return finished
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else value
+def _seed_config(config: TrainConfig, run: RunDirectory, seed: int) -> TrainConfig:
+    """Returns the configuration of one seed's run.
+
+    A run that has taken more steps than a new limit, since its last generation went
+    beyond the old one, keeps the old one: nothing is left to do.
+    """
+    records, limit = records_so_far(run.path), config.max_env_steps
+    if limit and records and records[-1].total_env_steps >= limit:
+        return run.config()
+    return dataclasses.replace(config, seed=seed)
 
 
 def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Rejects what cannot begin, before there is a folder; one slot suffices."""
-    parts = build(config, num_tasks=1)
-    for seed in seeds:
-        one = dataclasses.replace(config, seed=seed)
-        find_source(dataclasses.replace(parts, config=one))
-    parts.close()
+    with contextlib.closing(build(config, num_tasks=1)) as parts:
+        for seed in seeds:
+            one = dataclasses.replace(config, seed=seed)
+            find_source(dataclasses.replace(parts, config=one))
 
 
 def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:

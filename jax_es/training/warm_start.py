@@ -16,7 +16,7 @@ from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
-from jax_es.train_config import differing, flat, policy_kind
+from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state
 from jax_es.training.load_policy import TrainedMean, check_fits, load_mean, spaces
@@ -35,15 +35,12 @@ discrete actions are drawn. Any other gives weights another shape or another mea
 
 
 class Source(NamedTuple):
-    """The run that another one begins with.
-
-    Attributes:
-        run: its folder.
-        trained: its θ, at the checkpoint that was asked for.
-    """
+    """The run that another one begins with."""
 
     run: RunDirectory
+    """Its folder."""
     trained: TrainedMean
+    """Its θ, at the checkpoint that was asked for."""
 
 
 def find_source(parts: Parts) -> Source | None:
@@ -103,63 +100,57 @@ def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None
 
 
 def _sizes(observation_space: Any, action_space: Any) -> str:
+    """Says what weights depend on: how many numbers or pixels, and which actions."""
     shape = "×".join(map(str, observation_space.shape))
     unit = "pixels" if observation_space.dtype == np.uint8 else "numbers"
-    is_real = np.issubdtype(action_space.dtype, np.floating)
+    kind = "action numbers" if action_space.shape else "actions"
     num_outputs = action_spec(action_space).num_outputs
-    choices = "action numbers" if is_real else "actions"
-    return f"observations of {shape} {unit}, {num_outputs} {choices}"
+    return f"observations of {shape} {unit}, {num_outputs} {kind}"
 
 
 def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
     """Rejects weights that would have another shape or meaning here."""
     there, here = trained.config, parts.config
-    kind, kind_here = policy_kind(there.policy), policy_kind(here.policy)
+    kind = policy_kind(here.policy)
     require(
-        kind == kind_here,
-        f"{run.path} has policy {kind}, not {kind_here}; add --policy {kind} or choose "
-        "another run.",
+        policy_kind(there.policy) == kind,
+        f"{run.path} has policy {policy_kind(there.policy)}, not {kind}; add --policy "
+        f"{policy_kind(there.policy)} or choose another run.",
     )
-    free = FREE_TO_DIFFER.get(kind, ())
     changed = {
         field: values
-        for field, values in differing(flat(there), flat(here)).items()
-        if field.startswith("policy.") and field not in free
+        for field, values in differences(there, here).items()
+        if field.startswith("policy.") and field not in FREE_TO_DIFFER.get(kind, ())
     }
-    if changed:
-        listed = ", ".join(
-            f"{field} is {old!r} there and {new!r} here"
-            for field, (old, new) in changed.items()
-        )
-        options = [word for f, (old, _) in changed.items() for word in option(f, old)]
-        raise ConfigError(
-            f"{run.path} has another network: {listed}; add {shlex.join(options)} or "
-            "choose another run."
-        )
+    _require_same(run, changed)
     check_fits(trained, parts.policy)
+
+
+def _require_same(run: RunDirectory, changed: dict[str, tuple[Any, Any]]) -> None:
+    """Rejects fields that differ; says which options make them the same."""
+    listed = ", ".join(
+        f"{field} is {old!r} there and {new!r} here"
+        for field, (old, new) in changed.items()
+    )
+    options = [word for f, (old, _) in changed.items() for word in option(f, old)]
+    require(
+        not changed,
+        f"θ of {run.path} would not act as it did: {listed}; add {shlex.join(options)} "
+        "or choose another run.",
+    )
 
 
 def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
     """Rejects θ if it would no longer see what it saw."""
     statistics, policy = trained.statistics, parts.policy
-    require(
-        parts.config.rollout.observation_statistics
-        or statistics is None
-        or statistics.count == 0,
-        f"{run.path} saw observations through its observation statistics, and without "
-        "them θ would see others; add --rollout.observation-statistics or choose a run "
-        "without.",
-    )
     if statistics is not None and statistics.count > 0:
-        there, here = trained.config.rollout, parts.config.rollout
-        for field in ("std_floor", "observation_clip"):
-            old, new = getattr(there, field), getattr(here, field)
-            require(
-                old == new,
-                f"{run.path} saw observations with rollout.{field} {old}, not {new}; "
-                f"add {shlex.join(option(f'rollout.{field}', old))} or choose another "
-                "run.",
-            )
+        seen = ("observation_statistics", "std_floor", "observation_clip")
+        changed = {
+            field: values
+            for field, values in differences(trained.config, parts.config).items()
+            if field.removeprefix("rollout.") in seen
+        }
+        _require_same(run, changed)
     if needs_reference(policy):
         require(
             np.shape(trained.reference)[:1] == (policy.reference_size,),
@@ -179,12 +170,11 @@ def first_state(parts: Parts, source: Source | None) -> TrainState:
         return initial_state(parts)
     trained = source.trained
     mean = jax.tree.map(jnp.asarray, trained.mean)
-    state = initial_state(parts, is_template=True, mean=mean)
-    statistics = state.observation_statistics
-    if parts.config.rollout.observation_statistics and trained.statistics is not None:
-        statistics = trained.statistics
     reference = trained.reference if needs_reference(parts.policy) else ()
-    return state._replace(observation_statistics=statistics, reference=reference)
+    state = initial_state(parts, mean, reference)
+    if parts.config.rollout.observation_statistics and trained.statistics is not None:
+        state = state._replace(observation_statistics=trained.statistics)
+    return state
 
 
 def provenance(source: Source | None) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def by_gymnasium(env_id, seed, actions):
         "Humanoid-v5",
         "Hopper-v5",
         "Walker2d-v5",
-        "HalfCheetah-v5",
         "Ant-v5",
         "Swimmer-v5",
     ],

@@ -47,7 +47,6 @@ def check_against_gymnasium(env, singles, num_steps):
     ("env_id", "options", "num_steps"),
     [
         ("CartPole-v1", {}, 200),
-        ("Acrobot-v1", {}, 510),
         ("Pendulum-v1", {"g": 9.81}, 410),
         ("MountainCarContinuous-v0", {}, 100),
     ],
@@ -124,25 +123,6 @@ def test_ended_environments_are_neither_stepped_nor_restarted(counter_id):
     counters = env._vector_env.envs
     assert [one.unwrapped.num_steps for one in counters] == [2, 5, 6]
     assert [one.unwrapped.num_resets for one in counters] == [1, 1, 1]
-
-
-def test_info_and_options_pass_through(counter_id):
-    env = GymnasiumVectorEnv(counter_id, 2, max_episode_steps=100)
-    _, info = env.reset(seed=[1, 9], options={"level": 3})
-    assert info["options"].tolist() == ["{'level': 3}"] * 2
-    info = env.step(np.zeros(2, int))[4]
-    assert info["count"].tolist() == [1, 1]
-    assert set(info) == {"count", "_count"}
-    info = env.step(np.zeros(2, int))[4]
-    assert info["_count"].tolist() == [False, True]
-
-
-def test_a_limit_may_be_longer_than_the_registered_one():
-    env = GymnasiumVectorEnv("Pendulum-v1", 1, max_episode_steps=210)
-    env.reset(seed=0)
-    for step in range(210):
-        truncated = env.step(np.zeros((1, 1), np.float32))[3]
-        assert truncated[0] == (step == 209)
 
 
 def test_no_limit_is_an_error(counter_id):
@@ -243,15 +223,11 @@ def play(env):
             "constructor raise",
             "raised ZeroDivisionError when it was made: a",
         ),
-        ("constructor exit", "called sys.exit(3) when it was made"),
         ("reset raise", "raised ZeroDivisionError in reset: a long story"),
-        ("reset exit", "called sys.exit(3) in reset"),
         ("step raise", "raised ZeroDivisionError in step: a long story"),
         ("step exit", "called sys.exit(3) in step"),
-        ("reset shape", "returned an observation float32[3] from reset, expected"),
         ("step shape", "from step, expected float32[2]"),
         ("step none", "returned an observation object[] from step"),
-        ("reward none", "returned the reward None from step, expected a number"),
         ("reward array", "returned the reward array([1.]) from step"),
     ],
 )

@@ -11,10 +11,9 @@ from envs.mujoco_env import MujocoVectorEnv
 @pytest.mark.parametrize(
     ("env_id", "engine"),
     [
-        *((env_id, MujocoVectorEnv) for env_id in MujocoVectorEnv.supported),
+        ("Hopper-v5", MujocoVectorEnv),
         ("CartPole-v1", GymnasiumVectorEnv),
         ("gymnasium:CartPole-v1", GymnasiumVectorEnv),
-        ("Acrobot-v1", GymnasiumVectorEnv),
     ],
 )
 def test_chooses_the_engine(env_id, engine):
@@ -25,25 +24,17 @@ def test_chooses_the_engine(env_id, engine):
     env.close()
 
 
-def test_threads_reach_the_simulator():
-    assert make("Hopper-v5", 1, num_threads=3).num_threads == 3
-
-
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
         ("Humanoid", "no environment 'Humanoid'; did you mean Humanoid-v5, Humanoid"),
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
-        ("CartPole", "did you mean CartPole-v1"),
         ("zzz", "no environment 'zzz'; gymnasium.pprint_registry"),
         (7, "no environment 7"),
         ("no_such_module:X-v0", "cannot be made: No module named 'no_such_module'"),
         ("gymnasium:Nothing-v0", "gymnasium:Nothing-v0 cannot be made"),
-        ("gymnasium:not an id", "cannot be made: Malformed environment ID"),
         ("gymnasium:", "no environment 'gymnasium:'; expected module:id"),
-        (":", "no environment ':'; expected module:id"),
         ("../x:Y", "no environment '../x:Y'; expected module:id"),
-        ("a:b:c", "no environment 'a:b:c'; expected module:id"),
     ],
 )
 def test_an_unknown_id_is_one_clear_line(env_id, message):

@@ -33,6 +33,7 @@ def test_untrained_episodes_end_with_a_fall():
     assert upright[1:].any(axis=0).all()  # each was reset
 
 
+@pytest.mark.slow
 def test_lengths_are_met_as_a_renewal_process_meets_them():
     """What is left of an episode met at random is E[L²]/2E[L] + ½ on average."""
     low, high = EPISODE_LENGTHS
@@ -45,6 +46,7 @@ def test_lengths_are_met_as_a_renewal_process_meets_them():
     assert (drawn.min(), drawn.max()) == EPISODE_LENGTHS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["trained", "untrained", "atari"])
 def test_simulators_have_a_speed(regime):
     assert 0 < physics.simulator_speed(regime, 0.01, 2) < float("inf")

@@ -7,14 +7,12 @@ with NumPy.
 
 import dataclasses
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.es.noise import FullNoise, LowRankNoise
 from models import (
     BoxActions,
     DecisionTransformerConfig,
@@ -61,9 +59,7 @@ def forward(policy, variables, *trajectory):
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [SMALL, SMALL_CHOICE, ONE_LAYER, ONE_STEP],
-    ids=["layers=2", "choice-layers=3", "layers=1", "K=1"],
+    "policy", [SMALL, SMALL_CHOICE, ONE_STEP], ids=["box", "choice", "K=1"]
 )
 def test_acting_equals_the_parallel_form(policy, random_params):
     """On a trajectory of more than 4K steps, at once."""
@@ -96,12 +92,10 @@ def test_acting_equals_the_parallel_form(policy, random_params):
     [
         (SMALL, 3),
         (SMALL_CHOICE, 4),
-        # One layer's keys and values are made of their own tokens alone, and so are
-        # all layers' where a step sees nothing but itself.
-        (ONE_LAYER, None),
+        # Keys and values of steps that see nothing but themselves are their own.
         (ONE_STEP, None),
     ],
-    ids=["layers=2", "choice-layers=3", "layers=1", "K=1"],
+    ids=["box", "choice", "K=1"],
 )
 def test_cache_equals_window_for_the_first_steps(policy, parts_at, random_params):
     config = dataclasses.replace(policy.config, attention="window")
@@ -114,14 +108,6 @@ def test_cache_equals_window_for_the_first_steps(policy, parts_at, random_params
     if parts_at is not None:
         # From then on the window forgets what its oldest tokens had read.
         assert np.all(difference[parts_at:] > 1e-4)
-
-
-def test_both_attentions_have_the_same_weights():
-    config = dataclasses.replace(SMALL.config, attention="window")
-    windowed = dataclasses.replace(SMALL, config=config)
-    assert jax.eval_shape(SMALL.init, jax.random.key(0)) == jax.eval_shape(
-        windowed.init, jax.random.key(0)
-    )
 
 
 @pytest.mark.parametrize("policy", [SMALL, ONE_LAYER], ids=["layers=2", "layers=1"])
@@ -147,31 +133,7 @@ def test_each_layer_looks_back_the_context_length(policy, random_params):
 # A new episode
 
 
-@pytest.mark.parametrize("policy", [SMALL, SMALL_CHOICE], ids=["box", "choice"])
-def test_an_old_episode_is_forgotten(policy, random_params):
-    """Bit for bit, wherever in the ring it stopped and whatever it saw."""
-    variables = {"params": random_params(policy)}
-    observations, rewards, *_ = random_inputs(NUM_STEPS, OBSERVATION_SIZE)
-    fresh = outputs_of(policy, variables, inputs_of(observations, rewards))
-    for length in (1, 2, 3, 4, 5, 11):
-        for strange in (1.0, 1e30, np.nan, np.inf):
-            old_observations = np.array(random_inputs(length, OBSERVATION_SIZE, 1)[0])
-            old_observations[length // 2 :, ::2] *= strange
-            new = slice(None, NUM_STEPS - length)
-            timestep = np.arange(NUM_STEPS)
-            inputs = inputs_of(
-                np.concatenate([old_observations, observations[new]]),
-                # A failed simulation's last reward comes with the next observation.
-                np.concatenate([rewards[:length], [strange], rewards[1:][new][:-1]]),
-                (timestep == 0) | (timestep == length),
-            )
-            outputs = outputs_of(policy, variables, inputs)
-            if not np.isfinite(strange):
-                assert np.isnan(outputs[:length]).any()
-            np.testing.assert_array_equal(outputs[length:], fresh[new])
-
-
-@pytest.mark.parametrize("policy", [SMALL, SMALL_CHOICE], ids=["box", "choice"])
+@pytest.mark.parametrize("policy", [SMALL], ids=["box"])
 def test_stale_contents_are_ignored(policy, random_params):
     """Whatever finite values, and any keys at all."""
     variables = {"params": random_params(policy)}
@@ -201,102 +163,3 @@ def test_stale_contents_are_ignored(policy, random_params):
             )
             _, (outputs, _) = run(policy, variables, carry, inputs)
             np.testing.assert_array_equal(outputs, fresh)
-
-
-def test_what_is_cached_is_finite(random_params):
-    """0 · NaN = NaN: a masked value still counts in the sum, so it must be finite."""
-    observations, rewards, *_ = random_inputs(NUM_STEPS, OBSERVATION_SIZE)
-    for strange in (np.nan, np.inf, 1e37):
-        seen = observations.copy()
-        seen[5:] *= strange
-        inputs = inputs_of(seen, rewards)
-        variables = {"params": random_params(SMALL)}
-        carry, _ = run(SMALL, variables, SMALL.initial_carry(), inputs)
-        for values in carry.context.values:
-            assert np.isfinite(values).all()
-
-
-# The compiled step
-
-SLOTS = 6
-
-
-def act_in_slots(policy, noise):
-    """The step of all slots, the carry's buffers donated; and the arguments' types."""
-
-    def act(shared, members, carry, observations, rewards, first):
-        def one(member, *inputs):
-            return policy.apply({**shared, **member}, *inputs, jax.random.key(0))
-
-        return jax.vmap(one)(members, carry, observations, rewards, first)
-
-    def arguments():
-        mean = policy.init(jax.random.key(0))
-        epsilon = noise.sample(jax.random.key(0), mean)
-        one_slot = (
-            noise.member(mean, epsilon, jnp.float32(1.0)),
-            policy.initial_carry(),
-            jnp.zeros(OBSERVATION_SIZE),
-            jnp.float32(0.0),
-            jnp.bool(False),
-        )
-        slots = jax.tree.map(lambda leaf: jnp.stack(SLOTS * [leaf]), one_slot)
-        return noise.shared(mean), *slots
-
-    return jax.jit(act, donate_argnums=2), jax.eval_shape(arguments)
-
-
-def buffers_made(program: str, size: int) -> list[str]:
-    """What the entry of a compiled program computes into arrays of ``size`` numbers."""
-    entry = program[program.index("\nENTRY") :]
-    made = []
-    for line in entry.splitlines():
-        match = re.match(r"\s*(?:ROOT )?%(\S+) = f32\[([\d,]+)\]\S* ([\w-]+)\(", line)
-        if match and np.prod([int(n) for n in match[2].split(",")]) == size:
-            made.append((match[1], match[3]))
-    # Arguments, and other names for the same buffer.
-    free = ("parameter", "bitcast", "get-tuple-element")
-    return [name for name, operation in made if operation not in free]
-
-
-@pytest.mark.parametrize(
-    ("noise", "num_heads"),
-    [
-        (FullNoise(), 1),
-        (LowRankNoise(1), 1),
-        (LowRankNoise(1), 2),
-    ],
-    ids=["full", "low-rank", "low-rank-2-heads"],
-)
-def test_a_step_copies_no_cache(noise, num_heads):
-    """It writes into the buffers it was given; a copy would cost more than the step."""
-    policy = make(
-        context_length=50, width=32, num_heads=num_heads, num_layers=2, max_timestep=3
-    )
-    step, arguments = act_in_slots(policy, noise)
-    with jax.default_device(jax.devices("cpu")[0]):  # what is read below is XLA CPU's
-        compiled = step.lower(*arguments).compile()
-    memory = compiled.memory_analysis()
-    context = arguments[2].context
-    carry_size = sum(leaf.size for leaf in jax.tree.leaves(arguments[2]))
-    assert memory.alias_size_in_bytes == 4 * carry_size
-    assert memory.temp_size_in_bytes < 4 * context.keys[0].size
-    # One write into each, and nothing else of that size.
-    made = buffers_made(compiled.as_text(), context.keys[0].size)
-    assert len(made) == 2 * policy.config.num_layers, made
-    assert not [name for name in made if "copy" in name or "transpose" in name]
-
-
-def test_the_second_step_compiles_nothing(compilations):
-    step, types = act_in_slots(ONE_LAYER, LowRankNoise(1))
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), types)
-    shared, members, carry, *inputs = zeros
-    compilations.clear()
-    given = jax.tree.leaves(carry)
-    carry, _ = jax.block_until_ready(step(shared, members, carry, *inputs))
-    assert compilations
-    assert all(leaf.is_deleted() for leaf in given)
-    compilations.clear()
-    for _ in range(2):
-        carry, _ = jax.block_until_ready(step(shared, members, carry, *inputs))
-    assert not compilations

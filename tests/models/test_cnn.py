@@ -10,7 +10,6 @@ import pytest
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.types import Policy, needs_reference
 from models import (
-    BoxActions,
     CNNConfig,
     DiscreteActions,
     MLPConfig,
@@ -105,9 +104,8 @@ def test_salimans_network():
     assert policy.reference_size == 128
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_virtual_batch_normalisation_equals_numpys(seed, random_params):
-    params = random_params(NORMALISED, seed)
+def test_virtual_batch_normalisation_equals_numpys(random_params):
+    params = random_params(NORMALISED)
     expected = by_numpy(params, EPISODE[0], REFERENCE)
     actual = outputs_of(NORMALISED, {"params": params})
     np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
@@ -128,7 +126,7 @@ def test_without_normalisation_it_equals_numpys(random_params):
 
 
 @pytest.mark.parametrize("policy", [NORMALISED, PLAIN], ids=["normalised", "plain"])
-@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1), LowRankNoise(4)])
+@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
 def test_a_member_acts_as_its_written_out_weights(policy, noise, random_params):
     """Its statistics are those of its own weights, too."""
     mean = random_params(policy)
@@ -165,16 +163,6 @@ def test_who_needs_a_reference():
     assert needs_reference(NORMALISED)
     assert not needs_reference(PLAIN)
     assert not needs_reference(make_policy(MLPConfig(), 3, CHOICE))
-
-
-def test_real_actions_are_possible(random_params):
-    policy = make_policy(CNNConfig(), IMAGE, BoxActions((-1.0, 0.0), (1.0, 5.0)))
-    variables = {"params": random_params(policy)}
-    variables |= policy.prepare(variables, REFERENCE)
-    actions = np.asarray(run(policy, variables, (), EPISODE)[1][1])
-    assert actions.shape == (NUM_STEPS, 2)
-    assert (actions >= [-1, 0]).all()
-    assert (actions <= [1, 5]).all()
 
 
 def test_bad_input_is_named():

@@ -12,7 +12,7 @@ from models.context import (
     window_tokens,
 )
 
-CONTEXTS = [1, 2, 5]
+CONTEXTS = [1, 5]
 
 
 def attends(query: int, key: int, context_length: int) -> bool:

@@ -14,8 +14,6 @@ from models import (
     DiscreteActions,
     with_target_return,
 )
-from models.context import Window
-from models.decision_transformer import DecisionTransformerCarry
 from tests.models.perturbed import QUICKLY
 
 CONTEXT = 4
@@ -118,29 +116,7 @@ def test_initialisation():
         assert not norm["bias"].any()
 
 
-# Acting step by step against the parallel form
-
-
-def test_acting_equals_the_parallel_form(random_params):
-    params = random_params(BOX)
-    observations, rewards = observations_and_rewards()
-    _, actions = act(BOX, params, observations, rewards)
-    returns_to_go = 7.0 - 0.001 * jnp.cumsum(rewards.at[0].set(0.0))
-    for end in range(CONTEXT, NUM_STEPS + 1):
-        steps = slice(end - CONTEXT, end)
-        outputs = forward(
-            BOX,
-            params,
-            returns_to_go[steps],
-            observations[steps],
-            actions[steps],
-            jnp.arange(NUM_STEPS)[steps],
-        )
-        # The first K steps agree all at once, later ones at the window's end only.
-        agree = slice(None) if end == CONTEXT else slice(-1, None)
-        np.testing.assert_allclose(
-            actions[steps][agree], jnp.tanh(outputs)[agree], rtol=1e-4, atol=1e-5
-        )
+# The parallel form
 
 
 def test_parallel_form_refuses_more_than_the_context(random_params):
@@ -167,48 +143,6 @@ def test_parallel_form_is_causal(policy, random_params):
             reads_from = t + 1 if name == "action" else t
             np.testing.assert_array_equal(after[:reads_from], before[:reads_from])
             assert np.all(np.abs(after - before)[reads_from:].max(axis=1) > 1e-6)
-
-
-# The window
-
-
-def test_window_is_exactly_the_context_length(random_params):
-    """An observation is read for ``K`` steps, its own included, and never again."""
-    params = dict(random_params(BOX))
-    # Blind to its past actions, which would hand the change on for ever.
-    params["embed_action"] = jax.tree.map(jnp.zeros_like, params["embed_action"])
-    observations, rewards = observations_and_rewards()
-    _, before = act(BOX, params, observations, rewards)
-    changed_at = 3
-    _, after = act(BOX, params, observations.at[changed_at].add(1.0), rewards)
-    differs = np.abs(np.asarray(after - before)).max(axis=1)
-    inside = slice(changed_at, changed_at + CONTEXT)
-    assert np.all(differs[inside] > 1e-6)
-    differs[inside] = 0.0
-    assert not differs.any()
-
-
-@pytest.mark.parametrize("timestep", [0, 1, 2, 3, 50])
-def test_only_tokens_of_this_episode_are_read(timestep, random_params):
-    params = random_params(BOX)
-    num_past = CONTEXT - 1
-    tokens = jax.random.normal(KEY, (num_past, 3, CONFIG.width))
-    carry = DecisionTransformerCarry(
-        Window(tokens), jnp.float32(5.0), jnp.int32(timestep)
-    )
-
-    def action(carry):
-        return step(BOX, params, carry, jnp.ones(OBSERVATION_SIZE), 1.0, False)[1]
-
-    num_padding = max(0, num_past - timestep)
-    before = action(carry)
-    stale = carry._replace(context=Window(tokens.at[:num_padding].set(jnp.nan)))
-    np.testing.assert_array_equal(action(stale), before)
-    for index in range(num_padding, num_past):
-        for kind in range(3):
-            flipped = Window(tokens.at[index, kind].multiply(-1.0))
-            changed = carry._replace(context=flipped)
-            assert np.abs(action(changed) - before).max() > 1e-6
 
 
 def test_timesteps_past_the_table_use_its_last_row(random_params):
@@ -249,15 +183,6 @@ def test_return_to_go_arithmetic(random_params):
     np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
-def test_target_return_changes_the_action(random_params):
-    params = random_params(BOX)
-    inputs = observations_and_rewards()
-    modest = dataclasses.replace(CONFIG, target_return=1000.0)
-    _, before = act(BOX, params, *inputs)
-    _, after = act(dataclasses.replace(BOX, config=modest), params, *inputs)
-    assert np.all(np.abs(after - before).max(axis=1) > 1e-5)
-
-
 # Errors
 
 
@@ -266,11 +191,7 @@ def test_target_return_changes_the_action(random_params):
     [
         ("attention", "sparse", 'choose "window"'),
         ("context_length", 0, "at least 1"),
-        ("width", 0, "at least 1"),
-        ("num_layers", 0, "at least 1"),
-        ("num_heads", 0, "at least 1"),
         ("num_heads", 3, "must divide width=128"),
-        ("max_timestep", 0, "at least 1"),
         ("activation", "tanh", 'choose "relu" or "gelu"'),
         ("target_return", math.inf, "must be finite"),
         ("reward_scale", 0.0, "must be positive"),
@@ -288,7 +209,7 @@ def test_errors_name_field_value_and_remedy(field, value, remedy):
 
 
 @pytest.mark.parametrize("attention", ["window", "cache"])
-@pytest.mark.parametrize("target", [-1000.0, 3000.0, 1e5])
+@pytest.mark.parametrize("target", [-1000.0, 1e5])
 def test_weights_that_ask_for_another_return_act_like_its_config(
     random_params, attention, target
 ):
@@ -305,9 +226,3 @@ def test_weights_that_ask_for_another_return_act_like_its_config(
     atol = 2e-5 * max(1.0, abs(target) * config.reward_scale / 10)
     np.testing.assert_allclose(got, expected, atol=atol)
     assert np.abs(act(policy, params, *episode)[1] - expected).max() > 30 * atol
-
-
-def test_with_target_return_of_the_same_return_changes_no_bit(random_params):
-    params = random_params(BOX)
-    same = with_target_return(CONFIG, params, CONFIG.target_return)
-    jax.tree.map(np.testing.assert_array_equal, same, params)

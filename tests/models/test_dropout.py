@@ -38,7 +38,7 @@ def drop(x, rate, seed=0):
     return Dropping(features=1, rate=rate).apply({}, x, rngs={"dropout": key})
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("rate", [0.1])
 def test_shares_and_expectation(rate):
     kept = np.asarray(drop(jnp.full((101, 999), 2.0), rate))
     share = np.mean(kept == 0.0)

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BoxActions, DiscreteActions, MLPConfig, MLPPolicy
+from models import BoxActions, MLPConfig, MLPPolicy
 
 KEY = jax.random.key(0)
 
@@ -21,13 +21,8 @@ def test_humanoid_has_the_papers_parameters():
     assert 166_673 - (256 + 256 + 17) == 166_144  # Salimans et al., without biases
 
 
-def test_without_hidden_layers_it_is_linear():
-    config = MLPConfig(hidden_sizes=())
-    assert num_params(MLPPolicy(config, 11, DiscreteActions(3))) == 11 * 3 + 3
-
-
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 5, 6)])
+@pytest.mark.parametrize("hidden_sizes", [(), (7, 5, 6)])
 def test_agrees_with_numpy(hidden_sizes, activation, random_params):
     config = MLPConfig(hidden_sizes=hidden_sizes, activation=activation)
     function = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0.0)}[activation]
@@ -51,8 +46,3 @@ def test_agrees_with_numpy(hidden_sizes, activation, random_params):
 def test_refuses_an_empty_layer():
     with pytest.raises(ValueError, match=r"hidden_sizes=\(8, 0\) is not possible"):
         MLPConfig(hidden_sizes=(8, 0))
-
-
-def test_refuses_an_unknown_activation():
-    with pytest.raises(ValueError, match="activation='gelu' is not possible"):
-        MLPConfig(activation="gelu")

@@ -10,7 +10,6 @@ from jax_es.es.noise import LowRankNoise
 from models import BoxActions
 from tests.models.perturbed import (
     QUICKLY,
-    materialised,
     perturbed,
     random_member,
     run,
@@ -19,11 +18,10 @@ from tests.models.perturbed import (
 from tests.models.test_contract import NUM_STEPS, POLICIES, episode
 
 CASES = [
-    *((name, 1) for name in ("mlp-box", "mlp-discrete", "lstm-box", "lstm-discrete")),
-    *((f"transformer-{actions}", 1) for actions in ("box", "discrete")),
-    *((f"cache-{actions}", 1) for actions in ("box", "discrete")),
+    *((name, 1) for name in ("mlp-box", "lstm-discrete")),
+    *((name, 1) for name in ("transformer-box", "cache-discrete")),
     # Here rank 4 factors some of the matrices and leaves others full.
-    *((name, 4) for name in ("lstm-box", "cache-box")),
+    ("cache-box", 4),
 ]
 
 
@@ -56,14 +54,6 @@ def test_there_is_one_perturbation_for_each_weight(case):
             assert b.shape == (weight.shape[-1], a.shape[1])
         else:
             assert part.shape == weight.shape
-
-
-def test_the_pair_is_exactly_antithetic(case):
-    _, mean, pair = case
-    plus, minus = (jax.tree.leaves(materialised(one, mean)) for one in pair)
-    for one, other in zip(plus, minus, strict=True):
-        assert (one == -other).all()
-        assert (one != 0).all()
 
 
 def test_it_acts_as_its_written_out_weights(case):
@@ -124,11 +114,7 @@ def leaf_names(tree) -> list[str]:
     ]
 
 
-REACHED = ["mlp-box", "lstm-box"] + [
-    f"{kind}-{actions}"
-    for kind in ("transformer", "cache")
-    for actions in ("box", "discrete")
-]
+REACHED = ["mlp-box", "lstm-box", "transformer-discrete", "cache-box"]
 
 
 @pytest.mark.parametrize("name", REACHED)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from envs import physics
-from envs.physics import EPISODE_LENGTHS
 from jax_es import benchmark
 from jax_es.benchmarks import measure
 from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose, config_of
 
 NETWORK = "humanoid-mlp-fast"
-TINY = Work(num_slots=8, seconds=0.01)
+TINY = Work(num_slots=4, seconds=0.01)
 BY_NAME = {row.name: row for row in ROWS}
 
 
@@ -37,7 +36,6 @@ def test_rows_have_names_networks_and_regimes():
     assert BY_NAME["generation/hero-dt"].regime == "atari"
     assert BY_NAME["generation/humanoid-dt-fast/own-actions"].regime == "untrained"
     assert config_of("humanoid-dt+cache").policy.attention == "cache"
-    assert config_of("humanoid-mlp+linear").policy.hidden_sizes == ()
     # The form that the documentation names.
     assert len(choose(["generation/*-fast/whole"])) == 2
 
@@ -62,9 +60,9 @@ def test_measures_slices_at_steady_state():
     for row in rows.values():
         check(row)
     policy, generation, _, update = rows.values()
-    assert policy["num_slots"] == generation["num_slots"] == 8
+    assert policy["num_slots"] == generation["num_slots"] == 4
     # No slot is ever idle in a slice.
-    assert generation["slot_utilization"] == 1 and generation["env_steps"] % 8 == 0
+    assert generation["slot_utilization"] == 1 and generation["env_steps"] % 4 == 0
     assert len(generation["physics_samples"]) == 2
     assert update["num_pairs"] == 6
 
@@ -76,12 +74,11 @@ def test_measures_games_beside_their_emulators():
         check(row)
 
 
-@pytest.mark.parametrize("condition", ["whole", "length-25"])
-def test_a_generation_is_measured_from_its_start_to_its_tail(condition, monkeypatch):
+@pytest.mark.slow
+def test_a_generation_is_measured_from_its_start_to_its_tail(monkeypatch):
     lengths = np.array([20, 40, 60, 50])
     monkeypatch.setattr(measure, "random_lengths", lambda rng, count: lengths)
-    monkeypatch.setattr(measure, "GENERATION_STEPS", 150)
-    row = Row("generation", NETWORK, condition)
+    row = Row("generation", NETWORK, "whole")
     network = measure.build_network(row, TINY)
     config = dataclasses.replace(network.parts.config.es, num_pairs=2)
     config = dataclasses.replace(network.parts.config, es=config)
@@ -89,32 +86,8 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(condition, monkeypa
     network = network._replace(parts=parts)
     fields = measure.generation(network, row)
     check(fields)
-    pairs, steps = fields["num_pairs"], fields["env_steps"]
-    if condition == "whole":
-        # Nothing but their lengths ends the episodes.
-        assert (pairs, steps) == (2, lengths.sum())
-    else:
-        assert pairs == 3 and steps > 6 * 20
-
-
-def test_episodes_of_a_slice_are_met_at_any_of_their_steps():
-    network = measure.build_network(Row("update", NETWORK), TINY)
-    low, high = EPISODE_LENGTHS
-    tasks = measure.endless_tasks(network.parts, "trained", 1.0)
-    first, later = np.split(tasks.max_steps, [8])
-    assert first.min() < later.mean() and later.sum() > 50_000
-    assert low <= later.min() <= later.max() <= high
-    first, later = np.split(
-        measure.endless_tasks(network.parts, "untrained", 1.0).max_steps, [8]
-    )
-    assert first.max() <= low and set(later) == {high}
-
-
-def test_lengths_of_a_mean_are_those_of_bodies_that_fall_at_any_step():
-    rng = np.random.default_rng(0)
-    lengths = measure.falls(rng, 100, 20_000)
-    assert lengths.mean() == pytest.approx(100, rel=0.03) and lengths.min() > 20
-    assert set(measure.falls(rng, 1000, 5)) == {1000}
+    # Nothing but their lengths ends the episodes.
+    assert (fields["num_pairs"], fields["env_steps"]) == (2, lengths.sum())
 
 
 def test_rows_stand_beside_physics():
@@ -161,14 +134,6 @@ def test_writes_table_and_json(tmp_path, capsys):
         "measuring 1 of 2: physics",
         "measuring 2 of 2: humanoid-mlp-fast",
     ]
-
-
-def test_a_process_that_fails_costs_its_rows_alone(monkeypatch):
-    rows = [Row("update", "no-such-network")]
-    monkeypatch.setattr(benchmark, "processes", lambda rows: [rows])
-    measured, failures = benchmark.run(rows, benchmark.Arguments())
-    assert measured == {} and len(failures) == 1
-    assert failures[0].startswith("no-such-network ended with 1: ")
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ import optax
 import pytest
 from evosax.algorithms import SNES, Open_ES
 from evosax.core.fitness_shaping import (
-    identity_fitness_shaping_fn,
     weights_fitness_shaping_fn,
 )
 
 from jax_es.checks import ConfigError
 from jax_es.config import ESConfig
 from jax_es.es.evosax_bridge import evosax_strategy
-from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import make_optimizer
 
@@ -75,25 +73,6 @@ class OpenESOnOurNoise:
 def close(first, second, atol) -> None:
     for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=atol)
-
-
-def test_gradient_equals_that_of_evosax():
-    # Raw fitness: g = 1/(2Nσ) Σ (F⁺ − F⁻) ε, before any shaping or optimizer.
-    config = ESConfig(num_pairs=8, sigma=0.1)
-    evosax = OpenESOnOurNoise(config, optax.sgd(-1.0), identity_fitness_shaping_fn)
-    es = openai_es(config)
-    population = es.ask(es.init(jax.random.key(4), MEAN))
-    members = population.members()["params"]
-    fitness = unlike_anything(members)
-    evosax.tell(members, fitness)
-    total = FullNoise().weighted_sum(
-        population.key, jnp.arange(8), jnp.asarray(fitness[:, 0] - fitness[:, 1]), MEAN
-    )
-    ours = jax.tree.map(lambda leaf: leaf / (2 * 8 * 0.1), total)
-    theirs = jax.tree.map(jnp.subtract, evosax.mean, MEAN)
-    # θ ± σε rounds in float32, and evosax divides that by σ² again.
-    close(ours, theirs, atol=1e-4)
-    assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(ours)) > 1
 
 
 def test_updates_equal_those_of_evosax():
@@ -197,7 +176,7 @@ def test_second_generation_compiles_nothing(snes, compilations):
     assert not compilations
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 2), (6, 1)])
+@pytest.mark.parametrize("shape", [(5,), (6, 1)])
 def test_wrong_fitness_shape_says_what_is_expected(snes, shape):
     with pytest.raises(ValueError, match=r"\[population_size\] = \(6,\)") as caught:
         snes.tell(snes.init(jax.random.key(0), MEAN), jnp.zeros(shape))

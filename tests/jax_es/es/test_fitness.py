@@ -7,7 +7,6 @@ import pytest
 
 from jax_es.es.fitness import (
     SHAPINGS,
-    centered_rank,
     pair_rank,
     ranks,
     replace_nonfinite,
@@ -118,22 +117,17 @@ def test_ties_share_their_mean_rank():
     assert ranks(values).tolist() == [3.0, 1.0, 3.0, 3.0, 0.0]
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e9, 7e22])
-@pytest.mark.parametrize("num_pairs", [2, 3, 40])
+@pytest.mark.parametrize("value", [0.1, -1e9, NAN])
+@pytest.mark.parametrize("num_pairs", [2, 40])
 def test_equal_returns_pull_nowhere(shaping, num_pairs, value):
     # Exactly zero: θ would otherwise drift on a plateau, in the order of indices.
     assert not weights(shaping, np.full((num_pairs, 2), value)).any()
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_all_failed_pulls_nowhere(shaping, failure):
-    assert not weights(shaping, np.full((5, 2), failure)).any()
-
-
-@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize(
     ("offset", "spread"),
-    [(0, 0), (0, 1), (0, 1e9), (1e9, 0), (1e9, 64), (-1e9, 1e3), (5, 1e-30)],
+    [(0, 0), (0, 1e9), (1e9, 64), (5, 1e-30)],
 )
 def test_failed_member_ranks_worst(shaping, failure, offset, spread):
     random = np.random.default_rng(0)
@@ -174,29 +168,7 @@ def test_failures_are_all_equally_bad():
     assert replaced[0, 1] <= 1 - 2
 
 
-def test_replacement_keeps_finite_returns_to_the_bit():
-    returns = np.random.default_rng(1).normal(0, 1e4, (20, 2)).astype(np.float32)
-    assert (np.asarray(replace_nonfinite(jnp.asarray(returns))) == returns).all()
-
-
-def test_nan_weights_equal_those_of_a_very_bad_return():
-    # Ranks do not see how bad the worst is.
-    failed = [[1, 5], [NAN, 2], [4, 3]]
-    poor = [[1, 5], [-1e6, 2], [4, 3]]
-    for rule in ("pair_rank", "centered_rank"):
-        assert (weights(rule, failed) == weights(rule, poor)).all()
-
-
-def test_huge_returns_keep_their_order():
-    # Neighbouring float32 numbers near 1e9 are 64 apart.
-    returns = 1e9 + 64.0 * np.array([[1, 0], [0, 3], [5, 1], [2, 2]])
-    for rule in ("pair_rank", "centered_rank"):
-        np.testing.assert_allclose(
-            weights(rule, returns), numpy_weights(rule, returns), atol=1e-6
-        )
-
-
-@pytest.mark.parametrize("power", [-80, -20, 20, 62, 80, 110])
+@pytest.mark.parametrize("power", [-80, 20, 110])
 def test_any_magnitude_gives_the_same_weights_to_the_bit(shaping, power):
     """Squares of returns above 1e19 are more than float32 holds."""
     returns = np.random.default_rng(9).normal(size=(20, 2)).astype(np.float32)
@@ -212,40 +184,6 @@ def test_weights_are_finite_at_the_end_of_float32(shaping):
     assert shaped[0] > shaped[1] > shaped[2]
 
 
-def test_standardize_loses_at_most_the_rounding_of_its_mean():
-    # An error of δ in the float32 mean adds δ² to the variance: here δ ≤ 128.
-    returns = 1e9 + 64.0 * np.array([[100, 0], [0, 300], [500, 100], [200, 200]])
-    np.testing.assert_allclose(
-        weights("standardize", returns),
-        numpy_weights("standardize", returns),
-        rtol=1e-4,
-    )
-
-
-@pytest.mark.parametrize("transform", [np.exp, lambda x: x**3, lambda x: 9 * x + 4])
-def test_centered_rank_ignores_monotone_transforms(transform):
-    returns = np.random.default_rng(2).normal(size=(40, 2))
-    assert (
-        weights("centered_rank", transform(returns))
-        == weights("centered_rank", returns)
-    ).all()
-
-
-def test_translation_changes_nothing(shaping):
-    # Integers: the translation itself must not round.
-    returns = np.random.default_rng(3).integers(-99, 99, (40, 2))
-    np.testing.assert_allclose(
-        weights(shaping, returns + 1000), weights(shaping, returns), atol=2e-6
-    )
-
-
-def test_positive_scale_changes_nothing(shaping):
-    returns = np.random.default_rng(4).integers(-99, 99, (40, 2))
-    np.testing.assert_allclose(
-        weights(shaping, returns * 4096), weights(shaping, returns), atol=2e-6
-    )
-
-
 def test_pair_rank_ignores_what_a_pair_shares():
     # The point of common seeds: an easy seed lifts both members of its pair.
     random = np.random.default_rng(5)
@@ -255,32 +193,6 @@ def test_pair_rank_ignores_what_a_pair_shares():
     assert (
         weights("centered_rank", returns + luck) != weights("centered_rank", returns)
     ).any()
-
-
-def test_exchanged_signs_negate_the_weights(shaping):
-    returns = np.random.default_rng(6).integers(0, 9, (40, 2))
-    np.testing.assert_allclose(
-        weights(shaping, returns[:, ::-1]), -weights(shaping, returns), atol=2e-7
-    )
-
-
-def test_weights_follow_their_pairs(shaping):
-    random = np.random.default_rng(7)
-    returns = random.integers(0, 9, (40, 2))
-    order = random.permutation(40)
-    np.testing.assert_allclose(
-        weights(shaping, returns[order]), weights(shaping, returns)[order], atol=2e-7
-    )
-
-
-def test_scale_of_the_weights():
-    returns = np.random.default_rng(8).normal(size=(1000, 2))
-    pair = weights("pair_rank", returns)
-    assert (pair.min(), pair.max()) == pytest.approx((-1, 1), abs=1e-6)
-    assert abs(pair.mean()) < 1e-6
-    assert np.abs(weights("centered_rank", returns)).max() <= 1
-    # Differences of two independent unit-variance scores have variance 2.
-    assert weights("standardize", returns).std() == pytest.approx(2**0.5, rel=0.1)
 
 
 def test_shaping_keeps_float32_under_jit(shaping):
@@ -313,10 +225,3 @@ def test_members_that_failed_are_no_elites():
     returns = jnp.array([[jnp.nan, 5.0], [jnp.nan, jnp.inf], [4.0, 3.0], [2.0, 1.0]])
     weights = shape_elites(pair_rank, returns, 0.5)
     np.testing.assert_array_equal(np.flatnonzero(weights), [0, 2])
-
-
-def test_all_pairs_are_elites_by_default():
-    returns = jnp.asarray(np.random.default_rng(1).normal(size=(9, 2)))
-    np.testing.assert_array_equal(
-        shape_elites(centered_rank, returns, 1.0), centered_rank(returns)
-    )

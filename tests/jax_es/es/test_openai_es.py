@@ -166,16 +166,6 @@ def test_momentum_and_decay_by_hand():
     assert state.mean["w"] == pytest.approx(1.75)
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "sgd", "adam"])
-def test_a_plateau_only_decays(optimizer):
-    # Adam normalises its input, so that a weight of 1e-8 would become a full step.
-    config = ESConfig(num_pairs=40, optimizer=optimizer, weight_decay=0.25)
-    es = openai_es(config, weighted_sum=sum_of_magnitudes)
-    state, info = es.tell(es.init(KEY, MEAN), jnp.full((40, 2), 3.7))
-    np.testing.assert_allclose(flat(state.mean), 0.75 * flat(MEAN), rtol=1e-6)
-    assert info.gradient_norm == 0
-
-
 def sum_of_magnitudes(key, weights, mean):
     """Stands for Σ wᵢ εᵢ where only the weights matter; nothing in it cancels."""
     return jax.tree.map(lambda leaf: jnp.full(leaf.shape, abs(weights).sum()), mean)
@@ -234,7 +224,7 @@ def test_state_keeps_shapes_dtypes_and_structure():
 
 @pytest.mark.parametrize(
     ("num_devices", "noise"),
-    [(None, FullNoise()), (4, FullNoise()), (4, LowRankNoise(1))],
+    [(None, FullNoise()), (2, LowRankNoise(1))],
 )
 def test_second_tell_compiles_nothing(compilations, num_devices, noise):
     devices = None if num_devices is None else Devices(jax.devices()[:num_devices])
@@ -260,50 +250,12 @@ def test_nonfinite_returns_are_counted_and_harmless():
     assert np.isfinite(flat(state.mean)).all()
 
 
-@pytest.mark.parametrize("shape", [(4,), (7,), (2, 4), (5, 2), (4, 2, 1)])
+@pytest.mark.parametrize("shape", [(7,), (2, 4), (4, 2, 1)])
 def test_wrong_fitness_shape_says_what_is_expected(shape):
     es = openai_es(ESConfig(num_pairs=4))
     with pytest.raises(ValueError, match=r"\[num_pairs, 2\] = \(4, 2\)") as caught:
         es.tell(es.init(KEY, MEAN), jnp.zeros(shape))
     assert str(shape) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("num_pairs", 0),
-        ("num_pairs", 1),
-        ("sigma", 0.0),
-        ("sigma", float("nan")),
-        ("learning_rate", -0.1),
-        ("learning_rate", float("inf")),
-        ("momentum", 1.0),
-        ("weight_decay", -0.01),
-        ("weight_decay", 1.0),
-        ("episodes_per_member", 0),
-    ],
-)
-def test_bad_setting_is_named_with_its_value(field, value):
-    with pytest.raises(ValueError, match=rf"es\.{field}\b") as caught:
-        ESConfig(**{field: value})
-    assert str(value) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_update_is_the_same_on_many_devices():
-    """With low-rank noise, whose sums are products over blocks of pairs."""
-    noise, config = LowRankNoise(1), ESConfig(num_pairs=30, learning_rate=1.0)
-    devices = Devices(jax.devices()[:4])
-    fitness = np.random.default_rng(0).normal(size=(30, 2))
-    one, many = (
-        es.tell(es.init(KEY, MEAN), fitness)[0].mean
-        for es in (
-            openai_es(config, noise),
-            openai_es(config, noise, spread_weighted_sum(noise, devices)),
-        )
-    )
-    np.testing.assert_allclose(flat(one), flat(many), rtol=1e-5, atol=1e-5)
-    assert np.abs(flat(one) - flat(MEAN)).max() > 0.1
 
 
 def test_more_pairs_than_the_smallest_number_are_told_alike():

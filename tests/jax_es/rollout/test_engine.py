@@ -192,7 +192,7 @@ def expected(with_statistics=True):
 
 @pytest.mark.parametrize(
     ("num_slots", "num_devices"),
-    [(1, 1), (2, 1), (6, 1), (64, 1), (8, 2), (4, 4)],
+    [(1, 1), (6, 1), (8, 2)],
 )
 def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
     tasks = make_tasks()
@@ -208,7 +208,7 @@ def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
 
 
 @pytest.mark.parametrize(
-    ("num_groups", "num_slots", "num_devices"), [(2, 3, 1), (3, 2, 1), (2, 4, 2)]
+    ("num_groups", "num_slots", "num_devices"), [(3, 2, 1), (2, 2, 2)]
 )
 def test_groups_of_slots_change_nothing(num_groups, num_slots, num_devices):
     tasks = make_tasks()
@@ -260,12 +260,11 @@ def test_the_probe_would_notice():
     assert not np.array_equal(both["kernel"][:, 0], both["kernel"][:, 1])
 
 
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(6, 1), (8, 2)])
-def test_task_order_changes_nothing(num_slots, num_devices):
+def test_task_order_changes_nothing():
     # Any order, also one that tears pairs apart: ε is then drawn more often.
     order = np.random.default_rng(1).permutation(len(make_tasks().member))
     tasks = jax.tree.map(lambda field: field[order], make_tasks())
-    rollout, _ = probe(num_slots, num_devices)
+    rollout, _ = probe(8, 2)
     result = rollout.evaluate(make_population(), tasks, VIEW)
     np.testing.assert_array_equal(result.returns, expected()[0][order])
 
@@ -297,19 +296,9 @@ def test_mean_tasks_use_the_mean_whatever_is_around_them():
     np.testing.assert_array_equal(returns, first.returns[0])
 
 
-def test_each_task_is_cut_at_its_own_limit():
+def test_statistics_count_the_observed_episodes_alone():
     tasks = make_tasks()
-    result = probe()[0].evaluate(make_population(), tasks)
-    natural = [TargetEnv(1).length(seed) for seed in tasks.seed]
-    np.testing.assert_array_equal(result.lengths, np.minimum(natural, tasks.max_steps))
-    assert (np.array(natural) < tasks.max_steps).any()
-    assert (np.array(natural) > tasks.max_steps).any()
-
-
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(6, 1), (8, 2)])
-def test_statistics_count_the_observed_episodes_alone(num_slots, num_devices):
-    tasks = make_tasks()
-    rollout, _ = probe(num_slots, num_devices)
+    rollout, _ = probe(8, 2)
     result = rollout.evaluate(make_population(), tasks, VIEW)
     seen = [
         o for o, chosen in zip(expected()[2], tasks.observed, strict=True) if chosen
@@ -368,7 +357,7 @@ def test_packing_keeps_the_right_slots():
     assert result.computed_steps == 8 * 5 + 4 * 2 + 2 + 1
 
 
-@pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "failed", "observation"])
+@pytest.mark.parametrize("kind", ["inf", "failed", "observation"])
 def test_a_broken_episode_hurts_nobody_else(kind):
     tasks = make_tasks(max_steps=9)
     healthy = probe()[0].evaluate(make_population(), tasks, VIEW)
@@ -385,17 +374,6 @@ def test_a_broken_episode_hurts_nobody_else(kind):
         np.testing.assert_array_equal(result.lengths, healthy.lengths)
 
 
-def test_nan_observations_stay_out_of_the_statistics():
-    tasks = make_tasks(max_steps=9)
-    tasks = tasks._replace(observed=np.ones_like(tasks.observed))
-    rollout, _ = probe(broken={int(tasks.seed[1]): "observation"})
-    result = rollout.evaluate(make_population(), tasks)
-    # Only the one observation that was not a number is missing.
-    assert result.observations.count == result.env_steps - 1
-    assert np.isfinite(result.observations.sum).all()
-    assert np.isfinite(result.observations.sum_of_squares).all()
-
-
 class CountingNoise(ProbeNoise):
     """Counts how often an ε is really drawn."""
 
@@ -410,8 +388,8 @@ class CountingNoise(ProbeNoise):
         cls.draws += 1
 
 
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(2, 1), (6, 2)])
-def test_the_epsilon_of_a_pair_is_drawn_once(num_slots, num_devices):
+def test_the_epsilon_of_a_pair_is_drawn_once():
+    num_slots, num_devices = 2, 2
     noise = CountingNoise()
     rollout = make_rollout(TargetEnv(num_slots), num_devices)
     population = make_population(noise=noise)
@@ -424,7 +402,7 @@ def test_the_epsilon_of_a_pair_is_drawn_once(num_slots, num_devices):
 
 
 def test_only_the_first_run_compiles(compilations):
-    rollout = make_rollout(TargetEnv(8), 2)
+    rollout = make_rollout(TargetEnv(4), 2)
     population = make_population()
     rollout.evaluate(population, equal_length_tasks(8))
     assert compilations
@@ -465,19 +443,6 @@ def test_progress_is_reported_every_step_and_may_end_the_run():
     np.testing.assert_array_equal(result.returns, expected()[0])
 
 
-def test_no_tasks_are_no_work():
-    tasks = jax.tree.map(lambda field: field[:0], make_tasks())
-    result = probe()[0].evaluate(make_population(), tasks)
-    assert result.returns.shape == (0,)
-    assert result.env_steps == result.computed_steps == result.slot_utilization == 0
-
-
-def test_time_is_attributed():
-    seconds = probe()[0].evaluate(make_population(), make_tasks()).seconds
-    assert set(seconds) == {"policy", "environment", "noise"}
-    assert all(value > 0 for value in seconds.values())
-
-
 def test_slots_must_divide_over_the_devices():
     with pytest.raises(ConfigError, match=r"num_slots .* multiple of the 2 .* got 3"):
         make_rollout(TargetEnv(3), num_devices=2)
@@ -485,8 +450,8 @@ def test_slots_must_divide_over_the_devices():
 
 # Sampling compares rounded numbers, and differs only where two candidates agree to the
 # last digit: never here.
-@pytest.mark.parametrize(("num_slots", "num_devices"), [(1, 1), (4, 2)])
-def test_sampled_actions_are_a_function_of_the_task(num_slots, num_devices):
+def test_sampled_actions_are_a_function_of_the_task():
+    num_slots, num_devices = 2, 2
     config = MLPConfig(hidden_sizes=(), sample_actions=True)
     policy = make_policy(config, 3, DiscreteActions(3))
     population = make_population(policy, FullNoise(), sigma=0.1)

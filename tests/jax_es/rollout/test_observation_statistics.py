@@ -36,25 +36,10 @@ def test_mean_and_std_equal_numpys():
     assert mean.dtype == std.dtype == np.float32
 
 
-def test_normalised_observations_are_standard():
-    batch = observations(1000)
-    mean, std = mean_and_std(observe(initial_statistics(3), batch))
-    normalised = (batch - mean) / std
-    np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(normalised.std(axis=0), 1, rtol=1e-5)
-
-
 def test_no_observation_leaves_observations_alone():
     mean, std = mean_and_std(initial_statistics(3))
     assert (mean.tolist(), std.tolist()) == ([0] * 3, [1] * 3)
     assert mean.dtype == std.dtype == np.float32
-
-
-def test_observing_nothing_changes_nothing():
-    some = observe(initial_statistics(3), observations(10))
-    same(observe(some, np.zeros((0, 3))), some)
-    same(merge(some, initial_statistics(3)), some)
-    same(merge(initial_statistics(3), some), some)
 
 
 def test_merged_is_observed_together():
@@ -115,18 +100,6 @@ def test_large_offsets_keep_the_spread():
     np.testing.assert_allclose(std, batch.std(axis=0), rtol=5e-4)
 
 
-def test_sums_stay_exact_after_long_runs():
-    # 10⁷ and more observations: in float32, 2²⁴ + 1 is 2²⁴ and counting stops.
-    count, value = 2**24, 0.5
-    long = ObservationStatistics(
-        np.float64(count), np.array([count * value]), np.array([count * value**2])
-    )
-    after = observe(long, np.array([[3.0]]))
-    assert after.count == count + 1
-    assert after.sum == count * value + 3
-    assert after.sum_of_squares == count * value**2 + 9
-
-
 def test_accuracy_with_counts_of_a_long_run():
     # 3·10⁷ copies of ten observations, summed exactly.
     copies = 3 * 10**7
@@ -142,7 +115,7 @@ def test_accuracy_with_counts_of_a_long_run():
     np.testing.assert_allclose(std, batch.std(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
 def test_sums_do_not_take_the_observations_type(dtype):
     # The paper's code squares uint8 frames in uint8.
     batch = np.full((300, 2), 250, dtype)
@@ -150,14 +123,3 @@ def test_sums_do_not_take_the_observations_type(dtype):
     assert statistics.sum.tolist() == [75_000] * 2
     assert statistics.sum_of_squares.tolist() == [300 * 62_500] * 2
     assert {leaf.dtype for leaf in map(np.asarray, statistics)} == {np.dtype(float)}
-
-
-def test_observe_and_merge_are_pure():
-    batch = observations(5)
-    first = observe(initial_statistics(3), batch)
-    copies = [np.copy(leaf) for leaf in first], np.copy(batch)
-    observe(first, batch)
-    merge(first, first)
-    for leaf, copy in zip(first, copies[0], strict=True):
-        assert (leaf == copy).all()
-    assert (batch == copies[1]).all()

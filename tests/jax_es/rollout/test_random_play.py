@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from envs.make import make as make_vector_env
-from jax_es.rollout.random_play import STEPS_BETWEEN, play_at_random, reference_batch
+from jax_es.rollout.random_play import play_at_random, reference_batch
 from jax_es.streams import stream
 from jax_es.training.generation import evaluation_tasks
 
@@ -38,20 +38,6 @@ def test_the_seed_decides_it(env):
     np.testing.assert_array_equal(first, reference_batch(env, 9, seed=3)[:6])
 
 
-def test_observations_lie_apart(env):
-    """A batch of neighbours would be one observation many times."""
-    steps, step = 0, env.step
-
-    def counted(actions):
-        nonlocal steps
-        steps += 1
-        return step(actions)
-
-    env.step = counted
-    reference_batch(env, 9, seed=0)
-    assert steps == 3 * STEPS_BETWEEN
-
-
 def test_episodes_of_random_play_equal_gymnasiums(env):
     """The baseline, one episode after the other, six episodes in four environments."""
     tasks = evaluation_tasks(0, 0, 6, 1000)
@@ -74,16 +60,3 @@ def test_episodes_of_random_play_equal_gymnasiums(env):
         assert (total, length) == (expected, steps)
     single.close()
     assert len(set(result.lengths.tolist())) > 1
-
-
-def test_episodes_of_random_play_are_cut(env):
-    result = play_at_random(env, evaluation_tasks(0, 0, 5, 2))
-    assert result.lengths.tolist() == [2] * 5
-    # No game is over by itself within five steps; ended environments take discrete
-    # actions, too.
-    carts = make_vector_env("CartPole-v1", 2)
-    assert (
-        play_at_random(carts, evaluation_tasks(0, 0, 3, 5)).returns.tolist()
-        == [5.0] * 3
-    )
-    carts.close()

@@ -66,12 +66,10 @@ def sizes(tree) -> set[int]:
 
 CASES = [
     pytest.param(heads, noise, id=f"{heads}-heads-{name}")
-    for heads in (1, 2)
-    for name, noise in {
-        "full": FullNoise(),
-        "rank-1": LowRankNoise(1),
-        "rank-2": LowRankNoise(2),
-    }.items()
+    for heads, name, noise in (
+        (1, "rank-1", LowRankNoise(1)),
+        (2, "full", FullNoise()),
+    )
 ]
 
 
@@ -92,6 +90,7 @@ def test_acting_copies_no_cache(num_heads, noise):
     assert compiled.memory_analysis().alias_size_in_bytes == on_device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_heads", "noise"), CASES)
 def test_refilling_copies_no_members(num_heads, noise):
     programs, devices, shared, slots, _ = make_programs(num_heads, "cache", noise)
@@ -108,7 +107,7 @@ def test_the_reading_would_notice():
     assert not copies(program, {6})
 
 
-@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
+@pytest.mark.parametrize("noise", [LowRankNoise(1)])
 def test_a_slot_holds_the_statistics_of_its_members_weights(noise):
     """Virtual batch normalisation: the mean policy's among them, and both signs."""
     shape, width = (1, 20, 20), 4

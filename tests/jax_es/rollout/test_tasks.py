@@ -26,8 +26,8 @@ def test_one_device_takes_tasks_in_order():
     assert queue.take(0) == IDLE
 
 
-@pytest.mark.parametrize("num_devices", [1, 2, 3, 8])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("num_devices", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
     rng = np.random.default_rng(seed)
     member = members_of(rng.integers(1, 30), rng.integers(1, 7), rng.integers(0, 9))
@@ -62,11 +62,6 @@ def test_devices_alternate_between_pairs():
     assert [queue.take(d) for d in (1, 0, 1, 1)] == [4, IDLE, 5, IDLE]
 
 
-def test_tasks_of_the_mean_spread_over_devices_one_by_one():
-    queue = queue_of(0, 1, num_mean=4, num_lanes=4)
-    assert [queue.take(device) for device in (3, 2, 1, 0)] == [0, 1, 2, 3]
-
-
 def test_an_opened_pair_keeps_the_queue_from_being_empty():
     queue = queue_of(1, 2, num_lanes=2)
     assert not queue.is_empty()
@@ -75,12 +70,6 @@ def test_an_opened_pair_keeps_the_queue_from_being_empty():
     assert not queue.is_empty()
     queue.take(1)
     assert queue.is_empty()
-
-
-def test_no_tasks_are_an_empty_queue():
-    queue = queue_of(0, 1, num_lanes=2)
-    assert queue.is_empty()
-    assert queue.take(0) == IDLE
 
 
 def test_members_that_share_nothing_go_out_one_by_one():

@@ -11,23 +11,20 @@ import jax
 import numpy as np
 import pytest
 
-from envs.make import make as make_vector_env
 from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
-from jax_es.es.population import MEAN, MeanPopulation
+from jax_es.es.population import MeanPopulation
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
-from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import View, initial_statistics
+from jax_es.rollout.observation_statistics import View
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import METRICS_FILE, MetricsError, MetricsWriter, read_metrics
-from jax_es.runs.records import WALL_CLOCK_FIELDS
 from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
@@ -40,14 +37,15 @@ from jax_es.training.generation import (
     population_tasks,
     run_generation,
     score,
+    template_state,
 )
 from jax_es.training.loop import (
     begin,
     run_training,
-    starting_state,
 )
 from jax_es.training.parts import Parts
 from models import DecisionTransformerConfig, MLPConfig
+from tests.comparing import assert_equal_bits, numbers
 from tests.probe_envs import TargetEnv
 
 # A tighter cap than usual, or none of the probe's episodes would be cut.
@@ -70,7 +68,7 @@ def make_parts(policy, env, es, num_devices=1, **fields):
 def compiled():
     return make_parts(
         MLPConfig(hidden_sizes=(8,)),
-        TargetEnv(4),
+        TargetEnv(2),
         ESConfig(num_pairs=16, sigma=0.1, learning_rate=0.05, weight_decay=0.001),
         evaluation=EvaluationConfig(num_episodes=6),
         num_generations=4,
@@ -80,7 +78,7 @@ def compiled():
 @pytest.fixture
 def parts():
     """Parts that tests share, for compiling takes seconds; the environment is new."""
-    compiled().env.__init__(4)
+    compiled().env.__init__(2)
     return compiled()
 
 
@@ -90,38 +88,15 @@ def with_config(parts, **changes):
 
 
 def train(parts, run, resume=False, check_stop=lambda: None):
-    run.path.mkdir(exist_ok=True)
-    state = starting_state(parts, run, resume)
+    state = begin(parts, run, resume, "probe")
     progress = Progress(parts.config.num_generations, stream=io.StringIO())
     return run_training(parts, state, run, progress, check_stop)
 
 
-def numbers(run):
-    """A run's records without their wall-clock fields."""
-    return [
-        {
-            name: value
-            for name, value in dataclasses.asdict(record).items()
-            if name not in WALL_CLOCK_FIELDS
-        }
-        for record in read_metrics(run.path)
-    ]
-
-
-def assert_equal_bits(first, second):
-    assert jax.tree.structure(first) == jax.tree.structure(second)
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        if jax.dtypes.issubdtype(getattr(a, "dtype", float), jax.dtypes.prng_key):
-            a, b = jax.random.key_data(a), jax.random.key_data(b)
-        a, b = np.asarray(a), np.asarray(b)
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-
-
-def es_config(num_pairs=5, episodes=3, common_seeds="pair", fraction=0.2, **fields):
+def es_config(episodes=3, common_seeds="pair", fraction=0.2, **fields):
     return TrainConfig(
         es=ESConfig(
-            num_pairs=num_pairs,
+            num_pairs=5,
             episodes_per_member=episodes,
             common_seeds=common_seeds,
         ),
@@ -132,7 +107,7 @@ def es_config(num_pairs=5, episodes=3, common_seeds="pair", fraction=0.2, **fiel
 
 @pytest.mark.parametrize("common_seeds", ["pair", "generation"])
 def test_both_signs_of_a_pair_meet_the_same_seeds(common_seeds):
-    tasks = population_tasks(es_config(common_seeds=common_seeds), 7, step_cap=11)
+    tasks = population_tasks(es_config(common_seeds=common_seeds), 7, 11, 10)
     shape = 5, 3, 2  # [N, episodes, 2]
     members = tasks.member.reshape(shape)
     np.testing.assert_array_equal(
@@ -153,13 +128,13 @@ def test_both_signs_of_a_pair_meet_the_same_seeds(common_seeds):
 
 def test_seeds_are_new_in_every_generation_and_the_same_in_every_run():
     config = es_config()
-    tasks = population_tasks(config, 7, 11)
-    assert_equal_bits(tasks, population_tasks(config, 7, 11))
+    tasks = population_tasks(config, 7, 11, 10)
+    assert_equal_bits(tasks, population_tasks(config, 7, 11, 10))
     other_seed = dataclasses.replace(config, seed=4)
     evaluation = evaluation_tasks(config.seed, 7, 20, 50)
     others = [
-        population_tasks(config, 8, 11).seed,
-        population_tasks(other_seed, 7, 11).seed,
+        population_tasks(config, 8, 11, 10).seed,
+        population_tasks(other_seed, 7, 11, 10).seed,
         evaluation.seed,
         evaluation_tasks(config.seed, 8, 20, 50).seed,
         evaluation_tasks(other_seed.seed, 7, 20, 50).seed,
@@ -173,24 +148,12 @@ def test_seeds_are_new_in_every_generation_and_the_same_in_every_run():
 )
 def test_a_share_of_the_episodes_is_observed_but_at_least_one(fraction, expected):
     masks = [
-        population_tasks(es_config(fraction=fraction), g, 9).observed for g in range(20)
+        population_tasks(es_config(fraction=fraction), g, 9, 10).observed
+        for g in range(20)
     ]
     assert {mask.sum() for mask in masks} == {expected}
     # Chosen at random: over the generations every episode may have its turn.
     assert fraction == 1 or np.any(masks, axis=0).sum() > expected
-
-
-def test_without_statistics_nothing_is_observed():
-    config = es_config(observation_statistics=False)
-    assert not population_tasks(config, 0, 9).observed.any()
-
-
-def test_evaluation_runs_the_mean_uncut_and_unobserved():
-    tasks = evaluation_tasks(seed=3, generation=7, num_episodes=20, max_steps=50)
-    np.testing.assert_array_equal(tasks.member, MEAN)
-    np.testing.assert_array_equal(tasks.max_steps, 50)
-    assert not tasks.observed.any()
-    assert len(set(tasks.seed.tolist())) == 20
 
 
 @pytest.mark.parametrize(
@@ -209,12 +172,20 @@ def test_the_next_cap_is_a_multiple_of_the_mean_length(factor, lengths, cap):
     assert next_step_cap(parts, np.array(lengths)) == cap
 
 
+def test_an_odd_population_has_a_last_member_without_a_partner():
+    tasks = population_tasks(es_config(episodes=2), 0, 9, 5)
+    assert tasks.member.tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 4, 4]
+    assert len(np.unique(tasks.seed)) == 6
+    assert [len(field) for field in tasks[:4]] == [10] * 4
+
+
 def test_fitness_averages_a_members_episodes():
-    config = es_config(num_pairs=2, episodes=2)
     # [N, episodes, 2]: pair 0 has (1, 2) and (3, 6), pair 1 (−1, 0) and (NaN, 4).
     returns = np.array([1.0, 2, 3, 6, -1, 0, np.nan, 4])
     played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(8))
-    np.testing.assert_array_equal(fitness(played, config.es), [2, 4, np.nan, 2])
+    member = population_tasks(es_config(episodes=2), 0, 9, 4).member
+    config = ESConfig(num_pairs=2, episodes_per_member=2)
+    np.testing.assert_array_equal(fitness(played, member, config), [2, 4, np.nan, 2])
 
 
 def test_fitness_counts_the_healthy_reward_as_told():
@@ -222,10 +193,8 @@ def test_fitness_counts_the_healthy_reward_as_told():
         returns=np.array([7.0, 12.0]), healthy_rewards=np.array([5.0, 10.0])
     )
     for weight, expected in ((1.0, [7, 12]), (0.0, [2, 2]), (0.4, [4, 6])):
-        config = ESConfig(
-            num_pairs=1, shaping="centered_rank", healthy_reward_weight=weight
-        )
-        np.testing.assert_allclose(fitness(played, config), expected)
+        config = ESConfig(healthy_reward_weight=weight)
+        np.testing.assert_allclose(fitness(played, np.arange(2), config), expected)
 
 
 @pytest.mark.parametrize(
@@ -250,26 +219,6 @@ def test_a_score_that_is_no_number_is_below_every_other():
     assert score(np.array([np.inf, -np.inf])) == -math.inf
 
 
-def test_a_part_of_the_results_has_its_own_steps():
-    result = EpisodeResults(
-        returns=np.arange(5.0),
-        lengths=np.array([1, 2, 4, 8, 16]),
-        failed=np.array([True, False, False, True, False]),
-        healthy_rewards=np.arange(5.0) / 2,
-        descriptors=np.zeros((5, 0)),
-        observations=initial_statistics(3),
-        env_steps=31,
-        computed_steps=40,
-        seconds={},
-    )
-    first, second = result.episodes(slice(2)), result.episodes(slice(2, None))
-    assert (first.env_steps, second.env_steps) == (3, 28)
-    assert first.returns.tolist() == [0, 1]
-    assert second.returns.tolist() == [2, 3, 4]
-    assert second.failed.tolist() == [False, True, False]
-    assert second.healthy_rewards.tolist() == [1.0, 1.5, 2.0]
-
-
 def evaluate_mean(parts, mean, statistics, tasks):
     """Runs episodes of the policy with weights ``mean``, by themselves."""
     return parts.rollout.evaluate(MeanPopulation(mean), tasks, View(statistics))
@@ -292,7 +241,7 @@ def test_a_generation_is_ask_rollout_tell(parts):
         told, _ = parts.strategy.tell(state.es, generation.population.returns)
         assert_equal_bits(told, generation.state.es)
         # Statistics are those of before, until the generation is over.
-        tasks = population_tasks(config, index, state.step_cap)
+        tasks = population_tasks(config, index, state.step_cap, 32)
         result = parts.rollout.evaluate(
             parts.strategy.ask(state.es), tasks, View(statistics)
         )
@@ -393,36 +342,12 @@ def test_the_best_mean_is_kept(parts, tmp_path):
     assert again.returns.mean() == pytest.approx(max(evaluations), rel=1e-5)
 
 
-def test_the_final_mean_may_be_the_best(parts, tmp_path):
-    # Every generation's evaluation breaks; that of the last update's mean does not.
-    broken = [evaluation_tasks(parts.config.seed, g, 6, 9).seed[0] for g in range(4)]
-    parts.env.broken = dict.fromkeys(map(int, broken), "nan")
-    run = RunDirectory(tmp_path)
-    result = train(parts, run)
-    best = Checkpoints(run.checkpoints).restore("best", initial_state(parts))
-    assert best.step == 4
-    assert_equal_bits(best.state.es, result.state.es)
-    assert best.state.best_evaluation_return == result.final_evaluation
-
-
-def test_checkpoints_are_as_frequent_as_asked(parts, tmp_path):
-    parts = with_config(parts, checkpoint_every=2, num_generations=5)
-    run, seen = RunDirectory(tmp_path), []
-
-    def look():
-        seen.append(tuple(Checkpoints(run.checkpoints).steps()))
-
-    train(parts, run, check_stop=look)
-    look()
-    assert sorted(set(seen), key=seen.index) == [(), (2,), (2, 4), (2, 4, 5)]
-
-
-@pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "failed", "observation"])
+@pytest.mark.parametrize("kind", ["inf", "failed", "observation"])
 def test_a_broken_return_ranks_worst_and_the_run_goes_on(parts, kind):
     state = initial_state(parts)
     healthy = run_generation(parts, state)
     # Seeds are shared by the signs of a pair, hence two members break.
-    seeds = population_tasks(parts.config, 0, 9).seed[::2].tolist()
+    seeds = population_tasks(parts.config, 0, 9, 32).seed[::2].tolist()
     pair = next(i for i, seed in enumerate(seeds) if parts.env.length(seed) > 4)
     members = [2 * pair, 2 * pair + 1]
     parts.env.broken = {seeds[pair]: kind}
@@ -474,11 +399,12 @@ def test_only_the_first_generation_compiles(compilations, tmp_path):
     assert not compilations
     # Nor does a generation of a restored state.
     run = RunDirectory(tmp_path)
+    run.create(parts.config, "probe")
     with MetricsWriter(run.path) as writer:
         for generation in generations:
             writer.write(generation_record(generation, 1.0))
     Checkpoints(run.checkpoints).save(4, generations[-1].state)
-    state = starting_state(with_config(parts, num_generations=9), run, resume=True)
+    state = begin(with_config(parts, num_generations=9), run, True, "probe")
     compilations.clear()
     run_generation(parts, state)
     assert not compilations
@@ -495,8 +421,23 @@ def stop_after(steps):
     return check
 
 
-def test_a_run_stopped_anywhere_continues_to_the_same_numbers(parts, tmp_path):
-    parts = with_config(parts, checkpoint_every=3)
+def following_parts():
+    """Whose pairs follow the lengths of episodes: 4, 8 or 12."""
+    es = ESConfig(
+        num_pairs=4,
+        interactions_per_generation=100,
+        max_num_pairs=12,
+        learning_rate=0.1,
+        optimizer="clipup",
+        elite_fraction=0.5,
+        sigma_end=0.01,
+    )
+    parts = make_parts(MLPConfig(hidden_sizes=()), TargetEnv(2), es, num_generations=6)
+    return with_config(parts, checkpoint_every=3)
+
+
+def test_a_run_stopped_anywhere_continues_to_the_same_numbers(tmp_path):
+    parts = following_parts()
     whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
     steps = itertools.count()
     expected = train(parts, whole, check_stop=lambda: next(steps))
@@ -508,25 +449,32 @@ def test_a_run_stopped_anywhere_continues_to_the_same_numbers(parts, tmp_path):
     for count, check in enumerate(checks):
         with pytest.raises(Stopped):
             train(parts, torn, resume=count > 0, check_stop=check)
-    assert len(read_metrics(torn.path)) == 4
+    assert len(read_metrics(torn.path)) == 6
     result = train(parts, torn, resume=True)
-    assert numbers(torn) == numbers(whole)
+    assert numbers(torn.path) == numbers(whole.path)
     assert_equal_bits(result.state, expected.state)
     assert result.final_evaluation == expected.final_evaluation
-    template = initial_state(parts)
+    template = template_state(parts)
     for which in ("last", "best"):
         restored = [
             Checkpoints(run.checkpoints).restore(which, template)
             for run in (whole, torn)
         ]
         assert_equal_bits(*restored)
+    # The population followed the episodes.
+    *records, _ = read_metrics(whole.path)
+    episodes = [record.num_episodes for record in records]
+    assert episodes[0] == 8 and len(set(episodes[1:])) > 1
+    for record, count in zip(records, episodes[1:], strict=False):
+        length = record.episode_length_mean
+        assert count == min(24, 8 * math.ceil(100 / (8 * length)))
 
 
 def stop_in_final_evaluation(run):
     """Raises ``Stopped`` once the last generation is recorded."""
 
     def check():
-        if len(read_metrics(run.path)) == 4:
+        if len(read_metrics(run.path)) == 6:
             raise Stopped(15)
 
     return check
@@ -538,18 +486,16 @@ def test_environment_steps_may_end_a_run(parts, tmp_path):
     totals = [record.total_env_steps for record in read_metrics(whole.path)]
     # The generation that reaches the limit is the last one, to the step.
     for limit, count in ((totals[1], 2), (totals[1] + 1, 3), (totals[-1] * 9, 4)):
-        short.path.mkdir(exist_ok=True)
         limited = with_config(parts, max_env_steps=limit)
-        train(limited, short, resume=short.checkpoints.exists())
-        *before, closing = numbers(short)
-        assert before == numbers(whole)[:count]
+        train(limited, short, resume=short.exists())
+        *before, closing = numbers(short.path)
+        assert before == numbers(whole.path)[:count]
         assert closing["generation"] == count
 
 
 def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
     run = RunDirectory(tmp_path / "run")
     limited = with_config(parts, max_env_steps=1)
-    begin(limited, run, False, "probe")
     train(limited, run)
     assert len(read_metrics(run.path)) == 2
     begin(limited, run, True, "probe")  # its own limit: nothing is left to do
@@ -558,15 +504,11 @@ def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
     assert run.config().max_env_steps == 1
 
 
-def test_a_run_may_be_prolonged_but_not_shortened(parts, tmp_path):
-    whole, longer = (RunDirectory(tmp_path / name) for name in ("whole", "longer"))
-    expected = train(parts, whole)
-    train(with_config(parts, num_generations=2), longer)
+def test_a_run_is_not_shortened(parts, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    train(with_config(parts, num_generations=2), run)
     with pytest.raises(ConfigError, match="num_generations must be at least 2"):
-        starting_state(with_config(parts, num_generations=1), longer, resume=True)
-    result = train(parts, longer, resume=True)
-    assert numbers(longer) == numbers(whole)
-    assert_equal_bits(result.state, expected.state)
+        begin(with_config(parts, num_generations=1), run, True, "probe")
 
 
 class BonusEnv(TargetEnv):
@@ -588,7 +530,7 @@ def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
     """Returns, the evaluation and the best are still those of the task."""
     es = ESConfig(num_pairs=8, weight_decay=0.0)
     generations = []
-    for env, weight in ((TargetEnv(4), 1.0), (BonusEnv(4), 0.0)):
+    for env, weight in ((TargetEnv(2), 1.0), (BonusEnv(4), 0.0)):
         parts = make_parts(
             MLPConfig(hidden_sizes=()),
             env,
@@ -607,66 +549,10 @@ def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
     assert record.best_evaluation_return == score(paid.evaluation.returns) > 0
 
 
-def following_parts(num_devices=1):
-    """Whose pairs follow the lengths of episodes: 4, 8 or 12."""
-    es = ESConfig(
-        num_pairs=4,
-        interactions_per_generation=100,
-        max_num_pairs=12,
-        learning_rate=0.1,
-        optimizer="clipup",
-        elite_fraction=0.5,
-        sigma_end=0.01,
-    )
-    return make_parts(
-        MLPConfig(hidden_sizes=()),
-        TargetEnv(4),
-        es,
-        num_devices,
-        num_generations=6,
-    )
-
-
-def test_pairs_that_follow_the_episodes_resume_to_the_same_numbers(tmp_path):
-    parts = following_parts()
-    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
-    expected = train(parts, whole)
-    for moment in (60, 90):
-        with pytest.raises(Stopped):
-            train(parts, torn, moment > 60, check_stop=stop_after(moment))
-    result = train(parts, torn, resume=True)
-    assert_equal_bits(result.state, expected.state)
-    assert numbers(torn) == numbers(whole)
-    *records, _ = read_metrics(whole.path)
-    episodes = [record.num_episodes for record in records]
-    assert episodes[0] == 8
-    assert len(set(episodes[1:])) > 1
-    lengths = [record.episode_length_mean for record in records]
-    for length, count in zip(lengths, episodes[1:], strict=False):
-        assert count == min(24, 8 * math.ceil(100 / (8 * length)))
-
-
-def test_pairs_that_follow_the_episodes_do_not_depend_on_devices():
-    states = []
-    for num_devices in (1, 2):
-        parts = following_parts(num_devices)
-        state = initial_state(parts)
-        for _ in range(4):
-            state = run_generation(parts, state).state
-        states.append(state)
-    assert states[0].num_pairs == states[1].num_pairs
-    assert states[0].total_env_steps == states[1].total_env_steps
-    for first, second in zip(
-        *(jax.tree.leaves(s.es.mean) for s in states), strict=True
-    ):
-        np.testing.assert_allclose(first, second, rtol=1e-5)
-
-
 def test_missing_records_are_made_again_or_named(parts, tmp_path):
     """From an earlier checkpoint; without one that is early enough it is refused."""
     whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
     train(parts, whole)
-    begin(parts, torn, False, "probe")
     train(parts, torn)
     file = torn.path / METRICS_FILE
     lines = file.read_bytes().splitlines(keepends=True)
@@ -675,7 +561,7 @@ def test_missing_records_are_made_again_or_named(parts, tmp_path):
         file.write_bytes(b"".join(kept))
         with pytest.warns(UserWarning, match=f"goes on from its checkpoint {step}"):
             train(parts, torn, resume=True)
-        assert numbers(torn) == numbers(whole)
+        assert numbers(torn.path) == numbers(whole.path)
     for kept in (lines[:1], lines[1:], [], None):
         file.unlink() if kept is None else file.write_bytes(b"".join(kept))
         before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
@@ -686,8 +572,7 @@ def test_missing_records_are_made_again_or_named(parts, tmp_path):
 
 def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
     """It neither trains on into the old name nor loses what it has."""
-    whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
-    train(parts, whole)
+    run = RunDirectory(tmp_path / "run")
     away, seen = tmp_path / "away", itertools.count()
 
     def rename():
@@ -699,7 +584,7 @@ def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
     assert not run.path.exists()
     away.rename(run.path)
     train(parts, run, resume=True)
-    assert numbers(run) == numbers(whole)
+    assert len(read_metrics(run.path)) == 5
 
 
 def learn(parts, num_generations):
@@ -726,6 +611,7 @@ def test_a_feed_forward_network_learns(parts):
     assert after > -0.4
 
 
+@pytest.mark.slow
 def test_a_decision_transformer_learns():
     parts = make_parts(
         DecisionTransformerConfig(
@@ -738,16 +624,3 @@ def test_a_decision_transformer_learns():
     before, after = learn(parts, 40)
     assert before < -2.4
     assert after > -1.2
-
-
-def test_discrete_actions_learn():
-    """CartPole through Gymnasium, cut at 60 steps: the optimum is 60."""
-    parts = make_parts(
-        MLPConfig(hidden_sizes=()),
-        make_vector_env("CartPole-v1", 4, max_episode_steps=60),
-        ESConfig(num_pairs=8, sigma=0.3, learning_rate=0.6, weight_decay=0.0),
-    )
-    before, after = learn(parts, 10)
-    parts.env.close()
-    assert before < 20
-    assert after > 40

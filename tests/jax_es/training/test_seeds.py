@@ -5,7 +5,6 @@ import json
 import os
 import signal
 
-import jax
 import pytest
 
 import jax_es
@@ -14,12 +13,11 @@ from jax_es.checks import ConfigError
 from jax_es.config import ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
-from jax_es.runs.metrics import read_metrics
-from jax_es.runs.records import WALL_CLOCK_FIELDS
-from jax_es.training import seeds
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.training.build import EnvConfig, TrainConfig
-from jax_es.training.loop import TrainingResult, train_run
+from jax_es.training.loop import train_run
 from models import MLPConfig
+from tests.comparing import numbers
 
 TINY = TrainConfig(
     env=EnvConfig("InvertedPendulum-v5", max_episode_steps=5),
@@ -31,29 +29,21 @@ TINY = TrainConfig(
     seed=9,
 )
 
+
+def begin_experiment(path):
+    """An experiment whose first seed has begun, and nothing more."""
+    folder = RunDirectory(path, EXPERIMENT_FILE)
+    folder.create(TINY, "test", num_seeds=1, results={})
+    RunDirectory(path / "seed-9").create(TINY, "test")
+    return folder
+
+
 OPTIONS = [
     *("inverted-pendulum", "--env.max-episode-steps", "5", "--policy", "mlp"),
     *("--policy.hidden-sizes", "2", "--es.num-pairs", "2", "--seed", "9"),
     *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
     *("--evaluation.num-episodes", "1", "--num-generations", "3"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """An empty working directory; the process's JAX stays as the tests configure it."""
-    jax.devices()
-    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def numbers(run):
-    records = [dataclasses.asdict(record) for record in read_metrics(run)]
-    return [
-        {k: v for k, v in record.items() if k not in WALL_CLOCK_FIELDS}
-        for record in records
-    ]
 
 
 def test_each_seed_is_the_run_that_it_would_be_alone(folder):
@@ -76,6 +66,7 @@ def test_each_seed_is_the_run_that_it_would_be_alone(folder):
     assert numbers(runs[0].path) != numbers(runs[1].path)
 
 
+@pytest.mark.slow
 def test_a_stopped_experiment_resumes_to_the_same_numbers(folder, capsys, monkeypatch):
     assert train.main([*OPTIONS, "--seeds", "3", "--name", "whole"]) == 0
     text = capsys.readouterr().err
@@ -146,27 +137,8 @@ def test_a_resume_may_train_longer_and_more_seeds(folder):
         assert (folder / "grown/experiment.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("change", "unfinished"),
-    [
-        ({"checkpoint_every": 7}, []),
-        ({"rollout": dataclasses.replace(TINY.rollout, num_threads=1)}, []),
-        ({"num_generations": 4}, [9]),
-    ],
-)
-def test_only_longer_runs_make_finished_seeds_unfinished(change, unfinished, folder):
-    with seeds.open_experiment(TINY, 1, "many", False, "test") as experiment:
-        experiment.finish(9, TrainingResult(None, [], 1.0, 2.0, 3.0))
-    config = dataclasses.replace(TINY, **change)
-    with seeds.open_experiment(config, 1, "many", True, "test") as experiment:
-        assert experiment.unfinished() == unfinished
-        assert experiment.seed_config(9) == config
-        assert len(experiment.results()) == 1 - len(unfinished)
-
-
 def test_an_experiment_without_its_record_is_not_begun_anew(folder, capsys):
-    with seeds.open_experiment(TINY, 1, "runs/many", False, "test") as experiment:
-        experiment.run(9).create(TINY, "test")
+    begin_experiment(folder / "runs/many")
     (folder / "runs/many/experiment.json").unlink()
     assert train.main([*OPTIONS, "--seeds", "1", "--name", "many"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
@@ -174,23 +146,9 @@ def test_an_experiment_without_its_record_is_not_begun_anew(folder, capsys):
     assert not (folder / "runs/many/experiment.json").exists()
 
 
-def test_the_programs_of_finished_seeds_are_freed(monkeypatch):
-    finish, alive = seeds.Experiment.finish, []
-
-    def finish_and_count(self, seed, result):
-        finish(self, seed, result)
-        alive.append(len(jax.devices()[0].client.live_executables()))
-
-    monkeypatch.setattr(seeds.Experiment, "finish", finish_and_count)
-    jax_es.train_seeds(dataclasses.replace(TINY, num_generations=1), 3, "many")
-    assert len(set(alive[1:])) == 1
-
-
 def test_one_experiment_has_one_process(folder):
-    with (
-        seeds.open_experiment(TINY, 1, "here", False, ""),
-        pytest.raises(ConfigError, match="another process"),
-    ):
+    experiment = begin_experiment(folder / "here")
+    with experiment.lock(), pytest.raises(ConfigError, match="another process"):
         jax_es.train_seeds(TINY, 1, "here", resume=True)
 
 
@@ -210,23 +168,9 @@ def test_bad_input_leaves_nothing(arguments, words, capsys, folder):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("missing", ["results", "num_seeds", "config", None])
-def test_a_record_that_was_tampered_with_is_one_line(missing, folder, capsys):
-    with seeds.open_experiment(TINY, 1, "runs/many", False, "test"):
-        pass
-    file = folder / "runs/many/experiment.json"
-    record = json.loads(file.read_text())
-    kept = {name: value for name, value in record.items() if name != missing}
-    file.write_text(json.dumps(kept) if missing else "{")
-    assert train.main(["--resume", "--name", "many"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "experiment.json is not the configuration" in line
-
-
 def test_a_run_and_an_experiment_are_told_apart(folder, capsys):
     RunDirectory(folder / "runs/run").create(TINY, "test")
-    with seeds.open_experiment(TINY, 1, "runs/many", False, "test") as experiment:
-        experiment.run(9).create(TINY, "test")
+    begin_experiment(folder / "runs/many")
     assert [run.path.name for run in find_runs("runs/run")] == ["run"]
     for arguments, words in (
         ([*OPTIONS, "--name", "many"], "runs/many holds a run already"),
