@@ -47,7 +47,9 @@ def use_compilation_cache(directory: Path | None = None) -> None:
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the standard says to ignore it, as when it is empty
+        cache = Path.home() / ".cache"
     jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 

@@ -56,8 +56,10 @@ def make_env(
     Raises:
         ConfigError: if the environment does not exist or does not take the options.
     """
-    given = {**config.options, "vectorization_mode": vectorization_mode}
-    options = {name: value for name, value in given.items() if value is not None}
+    given = {f"env.{name}": value for name, value in config.options.items()}
+    given["rollout.vectorization_mode"] = vectorization_mode
+    given = {name: value for name, value in given.items() if value is not None}
+    options = {name.partition(".")[2]: value for name, value in given.items()}
     threads = num_threads or available_cores()
     try:
         return make_vector_env(config.id, num_envs, num_threads=threads, **options)
@@ -65,8 +67,8 @@ def make_env(
         if not options:
             raise
         raise ConfigError(
-            f"{config.id} does not take {' or '.join(options)} ({error}); leave out "
-            "what it does not know or choose another env.id."
+            f"{config.id} does not take {' or '.join(given)} ({error}); leave it out "
+            "or choose another env.id."
         ) from error
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -296,7 +296,7 @@ def test_slots_follow_the_cores_unless_given(config, devices, expected, monkeypa
 
 def test_only_environments_without_threads_have_a_vectorization_mode():
     with pytest.raises(
-        ConfigError, match=r"Hopper-v5 does not take vectorization_mode"
+        ConfigError, match=r"Hopper-v5 does not take rollout.vectorization_mode"
     ):
         make_env(EnvConfig("Hopper-v5"), 1, 1, "async")
     rollout = RolloutConfig(num_slots=2, num_devices=1, vectorization_mode="async")

@@ -306,5 +306,6 @@ def test_terminals_of_another_kind_get_the_same_line(variables, tmp_path):
     out, err = start(*arguments, cwd=tmp_path, **variables).communicate(timeout=120)
     assert (out, err) == (
         "",
-        "error: es.rank must be at least 1, got 0. (--help lists all options)\n",
+        "error: es.rank must be at least 1, got 0; the default is 1. (--help lists all "
+        "options)\n",
     )
