@@ -39,14 +39,16 @@ OPTIONS = [
 # SIGKILL at a moment that no clock could hit: the record is written, its checkpoint is
 # not. It cannot be caught, so nothing that the program would still have done gets done.
 DIES_INSIDE_A_CHECKPOINT = """
-import os, pathlib, signal, sys
+import os, signal, sys
+import orbax.checkpoint as ocp
 from jax_es import train
-rename = pathlib.Path.rename
-def rename_or_die(path, target):
-    if "last/.unfinished" in str(path):
+save = ocp.PyTreeCheckpointer.save
+def save_or_die(self, path, tree):
+    if path.parts[-3] == "last":
+        os.makedirs(f"{path}.orbax-checkpoint-tmp")  # what Orbax leaves half-written
         os.kill(os.getpid(), signal.SIGKILL)
-    return rename(path, target)
-pathlib.Path.rename = rename_or_die
+    return save(self, path, tree)
+ocp.PyTreeCheckpointer.save = save_or_die
 sys.exit(train.main())
 """
 
