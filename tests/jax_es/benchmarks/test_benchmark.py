@@ -50,6 +50,7 @@ def test_a_process_has_one_network_and_its_physics():
     ]
 
 
+@pytest.mark.slow
 def test_measures_slices_at_steady_state():
     names = [
         *(f"policy/{NETWORK}", f"generation/{NETWORK}"),

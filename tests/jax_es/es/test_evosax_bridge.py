@@ -117,6 +117,7 @@ def snes(shaped_by):
     return evosax_strategy(SNES, 6, MEAN, std_init=0.3, fitness_shaping_fn=shaping)
 
 
+@pytest.mark.slow
 def test_evosax_maximises(snes, shaped_by):
     state = snes.init(jax.random.key(0), MEAN)
     evaluate = jax.jit(negative_distance)

@@ -192,7 +192,7 @@ def expected(with_statistics=True):
 
 @pytest.mark.parametrize(
     ("num_slots", "num_devices"),
-    [(1, 1), (6, 1), (8, 2)],
+    [(6, 1), (8, 2)],
 )
 def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
     tasks = make_tasks()
@@ -482,6 +482,7 @@ def test_sampled_actions_are_a_function_of_the_task():
     assert num_by_luck > 0.2 * result.env_steps
 
 
+@pytest.mark.slow
 def test_physics_agrees_to_rounding():
     """Programs of other widths add in another order, and physics amplifies that.
 

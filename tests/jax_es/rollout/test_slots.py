@@ -73,6 +73,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_heads", "noise"), CASES)
 def test_acting_copies_no_cache(num_heads, noise):
     programs, devices, shared, slots, carry = make_programs(num_heads, "cache", noise)
@@ -107,6 +108,7 @@ def test_the_reading_would_notice():
     assert not copies(program, {6})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [LowRankNoise(1)])
 def test_a_slot_holds_the_statistics_of_its_members_weights(noise):
     """Virtual batch normalisation: the mean policy's among them, and both signs."""

@@ -317,6 +317,7 @@ def test_records_add_up(parts, tmp_path):
     assert int(result.state.es.generation) == 4
 
 
+@pytest.mark.slow
 def test_the_best_mean_is_kept(parts, tmp_path):
     """Also when it is neither the first nor the last one.
 
@@ -570,6 +571,7 @@ def test_missing_records_are_made_again_or_named(parts, tmp_path):
         assert {p: p.read_bytes() for p in before if p.exists()} == before
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
     """It neither trains on into the old name nor loses what it has."""
     run = RunDirectory(tmp_path / "run")

@@ -118,6 +118,7 @@ def stop_after(monkeypatch, seed, generation):
     monkeypatch.setattr(MetricsWriter, "write", write_and_stop)
 
 
+@pytest.mark.slow
 def test_a_resume_may_train_longer_and_more_seeds(folder):
     jax_es.train_seeds(dataclasses.replace(TINY, num_generations=2), 1, "grown")
     results = jax_es.train_seeds(TINY, 2, "grown", resume=True)

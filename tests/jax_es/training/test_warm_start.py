@@ -192,7 +192,7 @@ def test_a_reference_batch_comes_along(folder):
     assert_equal_bits(state.es.mean, theirs.mean)
 
 
-@pytest.mark.parametrize("killed_after", [0, 1])
+@pytest.mark.parametrize("killed_after", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_resume_does_not_need_the_other_run(sources, folder, killed_after):
     shutil.copytree(sources / "clone", folder / "clone")
     config = tiny(init="clone", num_generations=3)
@@ -208,6 +208,7 @@ def test_a_resume_does_not_need_the_other_run(sources, folder, killed_after):
     assert_equal_bits(load_mean("torn", "last").mean, load_mean("whole", "last").mean)
 
 
+@pytest.mark.slow
 def test_each_seed_begins_with_its_own(sources, folder):
     config = tiny(init=str(sources / "seeds"), num_generations=1)
     train_seeds(config, 2, folder / "each")
@@ -219,6 +220,7 @@ def test_each_seed_begins_with_its_own(sources, folder):
         assert record["config"]["init"] == str(sources / "seeds")
 
 
+@pytest.mark.slow
 def test_seeds_without_a_run_of_theirs_are_refused_before_any_work(sources, folder):
     config = tiny(init=str(sources / "seeds"), num_generations=1)
     words = "has no seed-2, .* but seed-0, seed-1; choose other seeds"
