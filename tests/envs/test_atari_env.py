@@ -80,6 +80,7 @@ def test_a_description_is_enough_to_make_the_same_game(options):
     assert max(rewards) == (1 if options.get("reward_clipping") else 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"sticky_actions": 0.25}, {"noop_max": 30}])
 def test_an_episode_depends_on_its_seed_and_actions_alone(options):
     num_envs, num_steps = 11, 60  # two batches, one of them smaller
