@@ -108,7 +108,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(capsys, folder):
         arguments = [*TINY, "--runs-dir", runs_dir, "--name", "x"]
         line = refused(arguments, capsys)
         assert f"{runs_dir}/x cannot be written" in line
-        assert "choose another --runs-dir" in line
+        assert "choose another" in line
     assert [path.name for path in folder.iterdir()] == ["file"]
 
 
