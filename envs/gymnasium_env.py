@@ -236,13 +236,12 @@ def _checked_spaces(
     action_space = action_space[0]  # the wrapper's is a pair
     if not isinstance(observation_space, gymnasium.spaces.Box):
         raise ValueError(
-            f"env_id: {env_id} observes {observation_space}, expected a Box: register "
-            "it under an id of its own, wrapped in "
-            "gymnasium.wrappers.FlattenObservation or another wrapper"
+            f"env_id: {env_id} observes {observation_space}, expected a Box: add "
+            "--env.wrappers gymnasium.wrappers:FlattenObservation, or another wrapper"
         )
     if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
         raise ValueError(
-            f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: "
-            "register it under an id of its own, in a wrapper that transforms actions"
+            f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: add "
+            "a wrapper that transforms actions (--env.wrappers module:Name)"
         )
     return observation_space, action_space

@@ -7,12 +7,17 @@ import gymnasium
 
 from envs.atari_env import AtariVectorEnv, is_atari
 from envs.base import EpisodeVectorEnv
-from envs.gymnasium_env import GymnasiumVectorEnv
+from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from envs.mujoco_env import MujocoVectorEnv
 
 
 def make(
-    env_id: str, num_envs: int, num_threads: int | None = None, **options: Any
+    env_id: str,
+    num_envs: int,
+    num_threads: int | None = None,
+    wrappers: Wrappers = (),
+    kwargs: dict[str, Any] | None = None,
+    **options: Any,
 ) -> EpisodeVectorEnv:
     """Builds ``num_envs`` copies of an environment, on its fastest engine.
 
@@ -23,6 +28,9 @@ def make(
         num_envs: how many environments.
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
+        wrappers: functions applied to each environment, the innermost first.
+        kwargs: arguments of the environment itself. With these or with wrappers it is
+            Gymnasium's own, whatever engine the id has else.
         **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv`,
             :class:`envs.atari_env.AtariVectorEnv` or
             :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
@@ -43,6 +51,9 @@ def make(
         >>> observations.shape
         (4, 17)
     """
+    if (kwargs or wrappers) and (env_id in gymnasium.registry or _names_module(env_id)):
+        options |= {"wrappers": wrappers, **(kwargs or {})}
+        return _make_registered(env_id, num_envs, num_threads, options)
     match env_id:
         case str() if env_id in MujocoVectorEnv.supported:
             return MujocoVectorEnv(env_id, num_envs, num_threads, **options)

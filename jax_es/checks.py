@@ -162,6 +162,8 @@ def is_of_type(value: object, hint: Any) -> bool:
         return value in arguments
     if kind in (typing.Union, types.UnionType):
         return any(is_of_type(value, each) for each in arguments)
+    if kind is dict:
+        return isinstance(value, dict)
     if kind is tuple:
         return isinstance(value, tuple) and all(
             is_of_type(each, arguments[0]) for each in value

@@ -8,6 +8,8 @@ import dataclasses
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
+import tyro
+
 from jax_es.checks import (
     Count,
     Finite,
@@ -145,6 +147,14 @@ class EnvConfig:
     too."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of those that the game reads."""
+    kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
+        default_factory=dict
+    )
+    """Arguments of the environment itself, each as --env.kwargs.NAME VALUE. MuJoCo's
+    tasks then run on Gymnasium's own environments, which are slower."""
+    wrappers: tuple[str, ...] = ()
+    """Gymnasium wrappers without arguments, or functions that wrap, the innermost
+    first: module:Name, as gymnasium.wrappers:FlattenObservation."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -155,14 +165,17 @@ class EnvConfig:
         options: dict[str, Any] = {"max_episode_steps": self.max_episode_steps}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name not in ("id", "game") and value != field.default:
+            if field.name not in _NO_OPTIONS and value != field.default:
                 options[field.name] = value
-        return options
+        return options | self.kwargs
 
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "env.")
 
+
+_NO_OPTIONS = ("id", "game", "kwargs", "wrappers")
+"""Fields of ``EnvConfig`` that are no arguments of an environment."""
 
 PROCESSES_PER_CORE = 8
 """Environments with a process of their own: each takes 0.2 s and some 20 MiB to start,

@@ -21,9 +21,6 @@ from jax_es.checks import (
 )
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 
-PolicyConfig: TypeAlias = models.AnyPolicyConfig
-"""What ``--policy`` chooses, for programs that do not train a whole ``TrainConfig``."""
-
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
     "mlp": models.MLPConfig,
@@ -46,8 +43,8 @@ class CustomPolicyConfig(models.PolicyConfig):
     """Values for its own fields."""
 
 
-AnyPolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
-"""Settings of any policy that can be trained."""
+PolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
+"""What ``--policy`` chooses."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +53,7 @@ class TrainConfig:
 
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     """The environment."""
-    policy: AnyPolicyConfig = dataclasses.field(
+    policy: PolicyConfig = dataclasses.field(
         default_factory=models.DecisionTransformerConfig
     )
     """The network and how its outputs become actions."""
@@ -101,7 +98,7 @@ class TrainConfig:
             object.__setattr__(self, "init", os.path.normpath(self.init))
 
 
-def policy_kind(config: AnyPolicyConfig) -> str:
+def policy_kind(config: PolicyConfig) -> str:
     """Returns the name by which a policy is chosen on the command line."""
     if isinstance(config, CustomPolicyConfig):
         return config.target
@@ -150,7 +147,7 @@ def _custom(target: str, policy: dict[str, Any]) -> CustomPolicyConfig:
     return CustomPolicyConfig(target=target, options=options, **policy)
 
 
-def _build(values: dict[str, Any], policy: AnyPolicyConfig) -> TrainConfig:
+def _build(values: dict[str, Any], policy: PolicyConfig) -> TrainConfig:
     return from_json(TrainConfig, {**values, "policy": policy})
 
 

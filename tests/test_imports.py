@@ -42,7 +42,7 @@ HOMES = {
     "evosax": {"es/evosax_bridge"},
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
-        *("benchmark", "teacher", "collect", "tune", "train_config"),
+        *("benchmark", "teacher", "collect", "tune", "train_config", "config"),
     },
     "rich": {"cli/progress"},
     "tensorboardX": {"runs/metrics"},
@@ -79,7 +79,7 @@ DEVICE_FILE = "jax_es/rollout/devices.py"
 # Files that import by a name, always of their own package.
 LAZY = {
     *("jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"),
-    "jax_es/training/custom_policy.py",  # the user's own module
+    "jax_es/runs/trust.py",  # the user's own modules
 }
 
 

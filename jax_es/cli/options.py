@@ -4,10 +4,12 @@ A program imports what starts JAX or a simulator only after it has read its opti
 so that ``--help`` comes at once.
 """
 
+import ast
 import contextlib
 import dataclasses
 import difflib
 import functools
+import json
 import os
 import re
 import shutil
@@ -32,6 +34,8 @@ from jax_es.train_config import TrainConfig, flatten, policy_kind
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
+
+KWARGS_OPTION = "--env.kwargs."
 
 DEBUG_OPTION = "--debug"
 """Every program takes it."""
@@ -183,6 +187,9 @@ def parse_options(
     if learning_rate:
         argv = [re.sub("^--lr(?==|$)", learning_rate, argument) for argument in argv]
 
+    if default is not None:
+        argv, default = _take_kwargs(argv, default)
+
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
         reason = _reason(event, _names(arguments if default is None else default))
         raise InputError(f"{reason} (--help lists all options)")
@@ -201,6 +208,38 @@ def parse_options(
         if dataclasses.is_dataclass(part):
             check_integers(vars(part))
     return parsed
+
+
+def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
+    """Moves ``--env.kwargs.NAME VALUE``, whose names tyro cannot know, to the default.
+
+    Args:
+        argv: the options.
+        default: a dataclass with a field ``env``, or ``config`` which has one.
+    """
+    rest, kwargs = list(argv), {}
+    for argument in argv:
+        name = argument.partition("=")[0]
+        if name.startswith(KWARGS_OPTION):
+            value = _literal(take_option(rest, name))
+            kwargs[name.removeprefix(KWARGS_OPTION).replace("-", "_")] = value
+    if not kwargs:
+        return rest, default
+    outer: Any = default
+    inner = getattr(outer, "config", outer)
+    env = dataclasses.replace(inner.env, kwargs={**inner.env.kwargs, **kwargs})
+    inner = dataclasses.replace(inner, env=env)
+    is_nested = hasattr(outer, "config")
+    return rest, dataclasses.replace(outer, config=inner) if is_nested else inner
+
+
+def _literal(text: str | None) -> Any:
+    """Reads a number, True, None, a list or the like; other text is itself."""
+    try:
+        value = ast.literal_eval(str(text))
+    except (ValueError, SyntaxError):
+        return text
+    return json.loads(json.dumps(value, default=str))  # as a run's record has it
 
 
 def _names(arguments: Any) -> list[str]:

@@ -101,6 +101,8 @@ def command(
 
 def option(field: str, value: object) -> list[str]:
     """Returns a field's value as the command line takes it."""
+    if field.startswith("env.kwargs."):
+        return [f"--{field}", value if isinstance(value, str) else repr(value)]
     *parents, name = field.replace("_", "-").split(".")
     if isinstance(value, bool):
         name = name if value else f"no-{name}"

@@ -7,10 +7,12 @@ folder it is not, whether to evaluate the run, to begin with it or to resume it,
 wherever it was made: a folder cannot prove that.
 """
 
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
-from jax_es.checks import require
+from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.train_config import TrainConfig, policy_kind
 
@@ -42,7 +44,7 @@ def check_import(target: str, path: Path, trust: bool = False) -> None:
 
 def check_imports(config: TrainConfig, path: Path, trust: bool = False) -> None:
     """Checks a run's environment and its policy as :func:`check_import` does."""
-    for target in (config.env.id, policy_kind(config.policy)):
+    for target in (config.env.id, *config.env.wrappers, policy_kind(config.policy)):
         check_import(target, path, trust)
 
 
@@ -52,3 +54,26 @@ def trust_source(init: str) -> None:
     for run in (RunDirectory(path), *seed_runs(path)):
         if run.exists():
             check_imports(run.config(), run.path, trust=True)
+
+
+def find(option: str, target: str) -> Any:
+    """Imports what ``module:Name`` names.
+
+    Args:
+        option: what named it, for the message.
+        target: ``module:Name``.
+
+    Raises:
+        ConfigError: if it is not there.
+    """
+    module, _, name = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{option} {target} cannot be imported ({error}); expected module:Name, "
+            "the module being in the working directory or installed."
+        ) from error
+    return found

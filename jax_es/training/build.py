@@ -7,6 +7,7 @@ The only file that imports ``models`` and ``envs`` (settings of the networks sta
 
 import dataclasses
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -28,10 +29,11 @@ from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.rollout.devices import Devices
+from jax_es.runs.trust import find
 from jax_es.train_config import (
     POLICY_KINDS,
-    AnyPolicyConfig,
     CustomPolicyConfig,
+    PolicyConfig,
     TrainConfig,
     policy_kind,
 )
@@ -56,11 +58,18 @@ def make_env(
     Raises:
         ConfigError: if the environment does not exist or does not take the options.
     """
-    given = {f"env.{name}": value for name, value in config.options.items()}
+    given = {
+        f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
+        for name, value in config.options.items()
+    }
     given["rollout.vectorization_mode"] = vectorization_mode
     given = {name: value for name, value in given.items() if value is not None}
-    options = {name.partition(".")[2]: value for name, value in given.items()}
+    options = {name.rpartition(".")[2]: value for name, value in given.items()}
     threads = num_threads or available_cores()
+    if config.wrappers or config.kwargs:
+        for name in config.kwargs:
+            del options[name]
+        options |= {"kwargs": config.kwargs, "wrappers": wrappers_of(config)}
     try:
         return make_vector_env(config.id, num_envs, num_threads=threads, **options)
     except TypeError as error:
@@ -91,8 +100,21 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
         except ValueError as error:
             raise ConfigError(str(error)) from error
     with being_made(config.id, config.options):
-        env = gymnasium.make(config.id, render_mode=render_mode, **config.options)
+        # An environment of the user's own need not know of rendering.
+        mode = {} if render_mode is None else {"render_mode": render_mode}
+        env = gymnasium.make(config.id, **mode, **config.options)
+        for wrap in wrappers_of(config):
+            env = wrap(env)
     return CheckedEnv(env, config.id)
+
+
+def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:
+    """Imports the wrappers of an environment, the innermost first.
+
+    Raises:
+        ConfigError: if one is not there.
+    """
+    return tuple(find("--env.wrappers", target) for target in config.wrappers)
 
 
 def env_spec(config: EnvConfig) -> Any:
@@ -191,7 +213,7 @@ def with_game(config: TrainConfig) -> TrainConfig:
 
 
 def make_policy(
-    config: AnyPolicyConfig,
+    config: PolicyConfig,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
 ) -> Policy:

@@ -11,13 +11,13 @@ Their further fields, or arguments, with a default are options of the command li
 """
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import models
 from jax_es.checks import ConfigError, require
+from jax_es.runs.trust import find
 from jax_es.train_config import CustomPolicyConfig, TrainConfig
 from jax_es.types import Policy
 from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
@@ -110,16 +110,7 @@ def make_custom_policy(
 
 def _find(target: str) -> Callable[..., Any]:
     """Imports what ``module:Name`` names."""
-    module, _, name = target.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"--policy {target} cannot be imported ({error}); expected module:Name, "
-            "the module being in the working directory or installed."
-        ) from error
+    found = find("--policy", target)
     if is_flax_module(found):
         require(
             "num_outputs" in inspect.signature(found).parameters,

@@ -1,0 +1,92 @@
+"""An environment of the user's own: its arguments, its wrappers, its faults."""
+
+import re
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from jax_es import evaluate, report, train
+from jax_es.config import EnvConfig
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.metrics import read_metrics
+from jax_es.training.build import make_env, make_single_env
+
+PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_environment.md"
+FLAT = "gymnasium.wrappers:FlattenObservation"
+SMALL = (
+    *("half-cheetah", "--policy", "linear", "--env.id", "my_envs:Point-v0"),
+    *("--es.num-pairs", "2", "--env.max-episode-steps", "8"),
+    *("--evaluation.num-episodes", "2", "--rollout.num-slots", "4"),
+    *("--rollout.num-devices", "1"),
+)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The documentation's example as a file beside the user."""
+    code = re.search(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert code is not None and len(code[1].splitlines()) <= 40
+    (tmp_path / "my_envs.py").write_text(code[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("my_envs", None)
+    gymnasium.registry.pop("Point-v0", None)
+
+
+def test_it_trains_resumes_and_is_evaluated(module, capsys):
+    new = [*SMALL, "--env.wrappers", FLAT, "--env.kwargs.speed", "0.25"]
+    assert train.main([*new, "--num-generations", "2", "--name", "whole"]) == 0
+    assert train.main([*new, "--num-generations", "1", "--name", "parts"]) == 0
+    assert train.main(["--resume", "--name", "parts", "--num-generations", "2"]) == 0
+    curves = [
+        [r.evaluation_return_mean for r in read_metrics(Path("runs", run))]
+        for run in ("whole", "parts")
+    ]
+    assert len(curves[0]) == 3 and curves[0] == curves[1]
+    env = RunDirectory(Path("runs/whole")).config().env
+    assert env.kwargs == {"speed": 0.25} and env.wrappers == (FLAT,)
+    assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
+    assert report.main(["runs/whole"]) == 0
+    page = Path("runs/whole/report.html").read_text()
+    assert f"--env.wrappers {FLAT}" in page and "--env.kwargs.speed 0.25" in page
+
+
+def test_both_forms_of_it_are_the_same_task(module):
+    """The vector environment and the single one get the arguments and wrappers."""
+    env = EnvConfig("my_envs:Point-v0", kwargs={"speed": 0.5}, wrappers=(FLAT,))
+    vector, single = make_env(env, 1, 1), make_single_env(env)
+    observations, _ = vector.reset(seed=3)
+    observation, _ = single.reset(seed=3)
+    np.testing.assert_array_equal(observations[0], observation)
+    action = np.array([1.0, -1.0], np.float32)
+    moved = single.step(action)[0] - observation
+    np.testing.assert_array_equal(vector.step(action[None])[0][0] - observation, moved)
+    assert np.abs(moved).max() == np.float32(0.5)
+    vector.close()
+    single.close()
+
+
+def test_mujocos_tasks_take_arguments_on_gymnasiums_environment():
+    env = EnvConfig("Ant-v5", kwargs={"include_cfrc_ext_in_observation": False})
+    vector = make_env(env, 1, 1)
+    assert vector.single_observation_space.shape == (27,)
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), f"expected a Box: add --env.wrappers {FLAT}"),
+        (("--env.wrappers", FLAT, "--env.kwargs.sped", "2"), "env.kwargs.sped ("),
+        (("--env.wrappers", "gymnasium.wrappers:Flat"), "gymnasium.wrappers:Flat cann"),
+        (("--env.wrappers", FLAT, "--env.kwargs.speed"), "needs a value"),
+    ],
+)
+def test_mistakes_are_one_line(module, options, message, capsys):
+    assert train.main([*SMALL, *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
