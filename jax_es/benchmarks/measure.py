@@ -35,6 +35,8 @@ from envs.physics import (
 )
 from jax_es.benchmarks.rows import (
     GAMES,
+    GENERATION_STEPS,
+    MEAN_LENGTHS,
     UPDATE_PAIRS,
     Row,
     Work,
@@ -204,10 +206,10 @@ def generation(network: Network, row: Row) -> Fields:
 
     A slice is some seconds in the midst of a generation, at steady state: the slots are
     met in the middle of their episodes, the tasks never end, and the update is that of
-    the pairs that ended. ``whole`` measures all, from the start to the tail.
+    the pairs that ended. Other conditions measure all, from the start to the tail.
     """
     parts = network.parts
-    is_slice = row.condition != "whole"
+    is_slice = row.condition in ("", "untrained", "own-actions")
     for env in parts.envs if row.network not in GAMES else ():
         env.terminate_when_unhealthy = row.regime == "untrained"  # type: ignore
     envs = [] if row.condition == "own-actions" else parts.envs
@@ -219,7 +221,7 @@ def generation(network: Network, row: Row) -> Fields:
             tasks = endless_tasks(parts, row.regime, seconds)
             rolled, cost = roll(network, tasks, WARM_UP_STEPS[row.regime], seconds)
         else:
-            rolled, cost = roll(network, whole_tasks(network))
+            rolled, cost = roll(network, whole_tasks(network, row))
     samples.append(simulator_speed(row.regime, network.seconds))
     pairs = rolled.num_done / 2
     measured_pairs = network.update_pairs if is_slice else int(pairs)
@@ -302,13 +304,26 @@ def endless_tasks(parts: Parts, regime: Regime, seconds: float) -> Tasks:
     return tasks._replace(max_steps=lengths.astype(np.int32))
 
 
-def whole_tasks(network: Network) -> Tasks:
+def whole_tasks(network: Network, row: Row) -> Tasks:
     """Returns all episodes of a generation, each with its length."""
     config = network.parts.config
-    size = 2 * config.es.num_pairs
-    lengths = random_lengths(np.random.default_rng(0), size)
+    rng, size = np.random.default_rng(0), 2 * config.es.num_pairs
+    if row.condition == "whole":
+        lengths = random_lengths(rng, size)
+    else:
+        mean = MEAN_LENGTHS[row.condition]
+        size = GENERATION_STEPS // mean
+        lengths = falls(rng, mean, size)
     tasks = population_tasks(config, 0, 1, size)
     return tasks._replace(max_steps=lengths.astype(np.int32))
+
+
+def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
+    """Draws lengths: after the first steps bodies fall at any one alike, or never."""
+    fall, longest = EPISODE_LENGTHS
+    if mean == longest:
+        return np.full(count, longest)
+    return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
 
 
 def profile(folder: Path, network_name: str, work: Work) -> Path:

@@ -13,6 +13,7 @@ from jax_es.train_config import TrainConfig, from_dict, to_dict
 NETWORKS = {
     "humanoid-mlp": {},
     "humanoid-mlp-fast": {},
+    "humanoid-mlp+linear": {"hidden_sizes": ()},
     "humanoid-dt": {},
     "humanoid-dt+cache": {"attention": "cache"},
     "humanoid-dt-fast": {},
@@ -25,7 +26,13 @@ NETWORKS = {
 GAMES = "hero-dt", "hero-dt-fast", "atari-cnn"
 """Networks that play Hero."""
 
+LINEAR = "humanoid-mlp+linear"
+
 HUMANOIDS = tuple(name for name in NETWORKS if name not in GAMES)
+
+MEAN_LENGTHS = {f"length-{length}": length for length in (25, 100, 300, 1000)}
+"""Conditions under which episodes last so many steps on average, as in a run whose
+bodies learn to stay up."""
 
 UPDATE_PAIRS = {
     "humanoid-mlp": 2048,
@@ -36,6 +43,9 @@ UPDATE_PAIRS = {
     "atari-cnn": 2048,
 }
 """Pairs of an update where 20 000 would take more than some seconds."""
+
+GENERATION_STEPS = 150_000
+"""Environment steps of a generation of a mean length, about."""
 
 Regime: TypeAlias = Literal["trained", "untrained", "atari"]
 
@@ -66,12 +76,21 @@ ROWS = [
     Row("physics", "", "atari", "atari"),
     *(Row("policy", name) for name in HUMANOIDS),
     *(Row("policy", name, "", "atari") for name in GAMES),
-    *(Row("generation", name) for name in HUMANOIDS),
-    *(Row("generation", name, "untrained", "untrained") for name in HUMANOIDS),
+    *(Row("generation", name) for name in HUMANOIDS if name != LINEAR),
+    *(
+        Row("generation", name, "untrained", "untrained")
+        for name in HUMANOIDS
+        if name != LINEAR
+    ),
     *(Row("generation", name, "", "atari") for name in GAMES),
     Row("generation", "humanoid-dt-fast", "own-actions", "untrained"),
     Row("generation", "humanoid-mlp-fast", "whole"),
     Row("generation", "humanoid-dt-fast", "whole", is_default=False),
+    *(
+        Row("generation", name, length, is_default=False)
+        for name in ("humanoid-mlp-fast", LINEAR, "humanoid-dt-fast")
+        for length in MEAN_LENGTHS
+    ),
     *(Row("update", name) for name in HUMANOIDS if "+" not in name),
 ]
 """Every row, in the order of the table."""

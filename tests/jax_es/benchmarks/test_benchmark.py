@@ -168,3 +168,12 @@ def test_profile_is_readable_by_perfetto(tmp_path):
     folder = measure.profile(tmp_path, NETWORK, TINY)
     assert folder.parent == tmp_path / "plugins" / "profile"
     assert (folder / "perfetto_trace.json.gz").stat().st_size > 1000
+
+
+def test_lengths_of_a_mean_are_those_of_bodies_that_fall_at_any_step():
+    rng = np.random.default_rng(0)
+    lengths = measure.falls(rng, 100, 20_000)
+    assert lengths.mean() == pytest.approx(100, rel=0.03) and lengths.min() > 20
+    assert set(measure.falls(rng, 1000, 5)) == {1000}
+    lengths = [row for row in ROWS if row.condition.startswith("length-")]
+    assert len(lengths) == 12 and not any(row.is_default for row in lengths)
