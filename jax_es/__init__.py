@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jax_es.rollout.tasks import Tasks
     from jax_es.runs.find import find_runs
     from jax_es.runs.metrics import read_metrics
+    from jax_es.runs.tracking import Callback, WandB
     from jax_es.train_config import TrainConfig
     from jax_es.training.custom_policy import custom_policy
     from jax_es.training.load_policy import LoadedPolicy, load_policy
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from jax_es.training.seeds import train_seeds
 
 _HOME = {
+    "Callback": "runs.tracking",
     "CloningConfig": "config",
     "ConfigError": "checks",
     "EnvConfig": "config",
@@ -61,6 +63,7 @@ _HOME = {
     "EpisodeResults": "rollout.evaluator",
     "Tasks": "rollout.tasks",
     "TrainConfig": "train_config",
+    "WandB": "runs.tracking",
     "configure_cpu_devices": "rollout.devices",
     "custom_policy": "training.custom_policy",
     "es_gradient": "es.gradient",
@@ -76,6 +79,7 @@ _HOME = {
 
 __all__ = [
     "PRESETS",
+    "Callback",
     "CloningConfig",
     "ConfigError",
     "ESConfig",
@@ -93,6 +97,7 @@ __all__ = [
     "RolloutConfig",
     "Tasks",
     "TrainConfig",
+    "WandB",
     "__version__",
     "configure_cpu_devices",
     "custom_policy",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 import tyro
@@ -34,6 +35,7 @@ from jax_es.runs.find import how_to_use
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.tracking import Callback, WandB, import_wandb
 from jax_es.runs.trust import trust_source
 from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
@@ -59,6 +61,9 @@ class Arguments(RunArguments):
     seeds: int | None = None
     """Train this many runs, one after another, into one experiment NAME/seed-…; their
     seeds count up from --seed. A single run if not given."""
+    track: Literal["wandb"] | None = None
+    """Where curves are sent, besides metrics.jsonl and TensorBoard's events: wandb is
+    Weights & Biases (extra track). To be said again on a resume."""
 
 
 class Request(NamedTuple):
@@ -74,6 +79,12 @@ class Request(NamedTuple):
     """Whether to continue what is there."""
     num_seeds: int | None
     """How many runs; None for a single run, which is no experiment."""
+    track: str | None
+    """Where curves are sent, besides the run's folder."""
+
+    def callbacks(self, path: Path) -> list[Callback]:
+        """Returns those of the run in a folder."""
+        return [WandB(path)] if self.track else []
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,21 +96,32 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
+            if request.track:
+                import_wandb()  # before any work
             from jax_es.training.loop import train_run
             from jax_es.training.seeds import train_seeds
 
-            config, preset_name, run, resume, num_seeds = request
+            config, preset_name, run, resume, num_seeds, _ = request
             start_jax(config.rollout.num_devices)
             how_to_continue = resume_options(run)
         what = run.path, resume, preset_name
         try:
             with run_errors(run.path, how_to_continue):
                 if num_seeds is None:
-                    train_run(config, *what, check_stop=signals.check)
+                    train_run(
+                        config,
+                        *what,
+                        check_stop=signals.check,
+                        callbacks=request.callbacks(run.path),
+                    )
                     text = _where_to_look(run)
                 else:
                     results = train_seeds(
-                        config, num_seeds, *what, check_stop=signals.check
+                        config,
+                        num_seeds,
+                        *what,
+                        check_stop=signals.check,
+                        callbacks=request.callbacks,
                     )
                     text = _over_seeds(run, results)
         except Stopped as stop:
@@ -165,7 +187,9 @@ def parse(argv: list[str]) -> Request:
         run = arguments.new_run(f"{preset_name}-{what}")
     if arguments.trust and config.init is not None:
         trust_source(config.init)
-    return Request(config, preset_name, run, arguments.resume, num_seeds)
+    return Request(
+        config, preset_name, run, arguments.resume, num_seeds, arguments.track
+    )
 
 
 def _where_to_look(run: RunDirectory) -> str:

@@ -13,6 +13,7 @@ import models
 from jax_es.checks import (
     ConfigError,
     Count,
+    Finite,
     NotNegative,
     check_fields,
     check_integers,
@@ -68,6 +69,9 @@ class TrainConfig:
     max_env_steps: Count | None = None
     """Environment steps after which no further generation begins, evaluation included;
     no limit if not given."""
+    stop_at_return: Finite | None = None
+    """Mean evaluation return at which the run ends, after the first generation that
+    reaches it; no matter if not given."""
     seed: NotNegative = 0
     """Seeds the weights, the noise and the environments."""
     checkpoint_every: Count = 1

@@ -55,6 +55,7 @@ ENTRIES = {
 FREE_TO_CHANGE = (
     "num_generations",
     "max_env_steps",
+    "stop_at_return",
     "checkpoint_every",
     "rollout.num_threads",
     "rollout.vectorization_mode",

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from jax_es.runs.files import whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord
+from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_FOLDER = "tensorboard"
 
 
 class MetricsError(ValueError):
@@ -49,21 +49,12 @@ class MetricsWriter:
         run_directory: str | os.PathLike[str],
         resume_after_generation: int = -1,
     ) -> None:
-        from tensorboardX import SummaryWriter  # late: readers never need it
-
         directory = Path(run_directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / METRICS_FILE
         self._path.touch()
         _drop_later_records(self._path, resume_after_generation)
-        first = resume_after_generation + 1
-        self._tensorboard = SummaryWriter(
-            str(directory / TENSORBOARD_FOLDER),
-            # TensorBoard forgets what earlier files say of this step and later ones.
-            purge_step=first,
-            # Files are named by the second they were opened in; this keeps two apart.
-            filename_suffix=f".{first:08d}.{os.getpid()}",
-        )
+        self._tensorboard = TensorBoard(directory, resume_after_generation + 1)
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
@@ -72,9 +63,7 @@ class MetricsWriter:
             file.write(_to_line(record))
             file.flush()
             os.fsync(file.fileno())
-        for tag, value in tensorboard_scalars(record).items():
-            self._tensorboard.add_scalar(tag, value, record.generation)
-        self._tensorboard.flush()
+        self._tensorboard.on_generation(record)
 
     def close(self) -> None:
         """Closes the files; closing twice does no harm."""
@@ -182,22 +171,3 @@ def _drop_later_records(path: Path, last: int) -> None:
         file.writelines(kept)
         file.flush()
         os.fsync(file.fileno())
-
-
-def tensorboard_scalars(record: GenerationRecord) -> dict[str, float]:
-    """Returns what TensorBoard shows of a record, by tag ``group/field``."""
-    scalars = {}
-    for name, value in dataclasses.asdict(record).items():
-        if "evaluation" in name:
-            group = "evaluation"
-        elif name.endswith("_norm"):
-            group = "update"
-        elif "second" in name or "env_steps" in name or name == "slot_utilization":
-            group = "time"
-        elif record.num_episodes and name != "generation":
-            group = "population"
-        else:
-            continue
-        if math.isfinite(value):
-            scalars[f"{group}/{name}"] = value
-    return scalars

@@ -6,11 +6,10 @@ same numbers.
 """
 
 import contextlib
-import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from jax_es.runs.metrics import (
     records_so_far,
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
+from jax_es.runs.tracking import Callback
 from jax_es.training.build import TrainConfig, with_machine
 from jax_es.training.generation import (
     TrainState,
@@ -146,6 +146,7 @@ def run_training(
     run: RunDirectory,
     progress: Progress,
     check_stop: Callable[[], None] = lambda: None,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainingResult:
     """Trains from ``state`` to the end of the run.
 
@@ -155,19 +156,21 @@ def run_training(
         run: where metrics and checkpoints go; hold its ``lock()``.
         progress: what the user sees.
         check_stop: called often; raises an exception to end the run.
+        callbacks: told of each generation.
 
     Raises:
         Stopped: after a checkpoint of the last finished generation.
     """
     first = int(state.es.generation)
     with MetricsWriter(run.path, first - 1) as writer, progress:
-        session = _Session(parts, run, writer, progress, check_stop, first)
+        session = _Session(parts, state, run, writer, progress, check_stop, callbacks)
         try:
-            while not is_finished(parts.config, state):
-                state = session.advance(state)
-            final = session.evaluate_final(state)
+            while not is_finished(parts.config, session.state):
+                session.advance()
+            final = session.evaluate_final()
         finally:
-            session.save(state)
+            session.save()
+    state = session.state
     first_return = read_metrics(run.path)[0].evaluation_return_mean
     best = max(state.best_evaluation_return, final)
     return TrainingResult(state, session.records, first_return, final, best)
@@ -180,6 +183,7 @@ def train_run(
     preset: str = "python",
     label: str = "",
     check_stop: Callable[[], None] = lambda: None,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -194,6 +198,7 @@ def train_run(
         label: what progress shows before the generation.
         check_stop: called often; raises an exception to end the run, after a checkpoint
             of the last finished generation.
+        callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
@@ -214,7 +219,7 @@ def train_run(
                 clock=compilation_clock(),
             )
             progress.message(_opening(parts, state, run, resume))
-            result = run_training(parts, state, run, progress, check_stop)
+            result = run_training(parts, state, run, progress, check_stop, callbacks)
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
         f"{result.final_evaluation:.1f} at the end, "
@@ -244,11 +249,12 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
 
 
 def is_finished(config: TrainConfig, state: TrainState) -> bool:
-    """Returns whether a run has had its generations or its environment steps."""
-    steps = math.inf if config.max_env_steps is None else config.max_env_steps
+    """Returns whether a run has had its generations or steps, or its return."""
+    steps, enough = config.max_env_steps, config.stop_at_return
     return (
         int(state.es.generation) >= config.num_generations
-        or state.total_env_steps >= steps
+        or (steps is not None and state.total_env_steps >= steps)
+        or (enough is not None and state.best_evaluation_return >= enough)
     )
 
 
@@ -258,34 +264,39 @@ class _Session:
     def __init__(
         self,
         parts: Parts,
+        state: TrainState,
         run: RunDirectory,
         writer: MetricsWriter,
         progress: Progress,
         check_stop: Callable[[], None],
-        first: int,
+        callbacks: Sequence[Callback],
     ) -> None:
         self._parts, self._writer = parts, writer
+        self.state = state
+        """After the last generation that has its record."""
         self._checkpoints = Checkpoints(run.checkpoints)
         self._progress = progress
-        self._check_stop = check_stop
-        self._saved = first
+        self._check_stop, self._callbacks = check_stop, callbacks
+        self._saved = int(state.es.generation)
         self.records: list[GenerationRecord] = []
         kept = read_metrics(run.path)
         before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - before
 
-    def advance(self, state: TrainState) -> TrainState:
+    def advance(self) -> None:
         """Runs one generation; records it, then saves what follows from it.
 
         The order matters: a run killed after the record but before the checkpoint
         repeats the generation, and its first record is dropped.
         """
+        state = self.state
         self._progress.generation_started(int(state.es.generation))
         generation = run_generation(self._parts, state, self._on_step)
         if generation.is_best:
             self._save_best(state, generation.state.best_evaluation_return)
         record = generation_record(generation, self._elapsed())
         self._writer.write(record)
+        self.state = generation.state
         self.records.append(record)
         self._progress.generation_done(record)
         if record.num_nonfinite or record.evaluation_num_nonfinite:
@@ -295,17 +306,21 @@ class _Session:
                 f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
                 "infinite; they rank worst."
             )
+        self._tell(record)
         if (record.generation + 1) % self._parts.config.checkpoint_every == 0:
-            self.save(generation.state)
-        return generation.state
+            self.save()
 
-    def evaluate_final(self, state: TrainState) -> float:
+    def _tell(self, record: GenerationRecord) -> None:
+        for callback in self._callbacks:
+            callback.on_generation(record, self.state)
+
+    def evaluate_final(self) -> float:
         """Evaluates the last update's mean, which no generation will, and records it.
 
         The episodes are those with which the next generation would begin. A resume to
         more generations has that one instead: its record replaces this one.
         """
-        config = self._parts.config
+        config, state = self._parts.config, self.state
         tasks = evaluation_tasks(
             config.seed,
             int(state.es.generation),
@@ -331,13 +346,14 @@ class _Session:
             result.env_steps,
         )
         self._writer.write(record)
+        self._tell(record)
         return final
 
-    def save(self, state: TrainState) -> None:
-        """Saves ``state`` unless its generation is saved already."""
-        step = int(state.es.generation)
+    def save(self) -> None:
+        """Saves the state unless its generation is saved already."""
+        step = int(self.state.es.generation)
         if step > self._saved:
-            self._checkpoints.save(step, state)
+            self._checkpoints.save(step, self.state)
             self._saved = step
 
     def _save_best(self, state: TrainState, best: float) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from jax_es.rollout.devices import release_programs
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.metrics import records_so_far
+from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import with_machine
 from jax_es.training.loop import TrainingResult, train_run
@@ -47,6 +48,7 @@ def train_seeds(
     preset: str = "python",
     label: str = "",
     check_stop: Callable[[], None] = lambda: None,
+    callbacks: Callable[[Path], Sequence[Callback]] = lambda path: (),
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
 
@@ -62,6 +64,7 @@ def train_seeds(
         preset: recorded as where ``config`` comes from.
         label: what progress shows before the seed.
         check_stop: as :func:`~jax_es.training.loop.train_run`'s.
+        callbacks: returns those of a run, by its folder.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -96,6 +99,7 @@ def train_seeds(
                 preset=folder.record()["preset"],
                 label=f"{label}  seed {seed}  run {number}/{num_seeds}".lstrip(),
                 check_stop=check_stop,
+                callbacks=callbacks(run.path),
             )
             experiment.finish(seed, result)
         return experiment.results()
@@ -177,6 +181,7 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
         ("--seeds", before, num_seeds),
         ("num_generations", stored.num_generations, config.num_generations),
         ("max_env_steps", stored.max_env_steps, config.max_env_steps),
+        ("stop_at_return", stored.stop_at_return, config.stop_at_return),
     ):
         require(
             (math.inf if new is None else new) >= (math.inf if old is None else old),
@@ -195,7 +200,7 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
         else:
             run.check_new()
     changed = differences(stored, config)
-    if {"num_generations", "max_env_steps"} & {*changed}:
+    if {"num_generations", "max_env_steps", "stop_at_return"} & {*changed}:
         # Finished seeds may have to go further: each is looked at again.
         folder.update(config=to_dict(config), results={})
     elif changed:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from jax_es.runs.metrics import MetricsWriter, read_metrics, tensorboard_scalars
+from jax_es.runs.metrics import MetricsWriter, read_metrics
 from jax_es.runs.records import (
     FIELDS,
     GenerationRecord,
     evaluation_record,
     return_statistics,
 )
+from jax_es.runs.tracking import scalars
 
 
 def make_record(generation, **changes):
@@ -210,7 +211,7 @@ def test_scalars_are_mirrored_to_tensorboard(tmp_path):
 
 
 def test_tensorboard_gets_no_nan_and_no_population_of_an_evaluation(tmp_path):
-    scalars = tensorboard_scalars(evaluation_record(3, 50, [1.0], [9], 1.0, 2.0))
-    assert "evaluation/evaluation_return_mean" in scalars
-    assert not any(tag.startswith("population/") for tag in scalars)
-    assert all(map(math.isfinite, scalars.values()))
+    shown = scalars(evaluation_record(3, 50, [1.0], [9], 1.0, 2.0))
+    assert "evaluation/evaluation_return_mean" in shown
+    assert not any(tag.startswith("population/") for tag in shown)
+    assert all(map(math.isfinite, shown.values()))

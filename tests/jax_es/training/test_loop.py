@@ -87,10 +87,10 @@ def with_config(parts, **changes):
     return dataclasses.replace(parts, config=config)
 
 
-def train(parts, run, resume=False, check_stop=lambda: None):
+def train(parts, run, resume=False, check_stop=lambda: None, callbacks=()):
     state = begin(parts, run, resume, "probe")
     progress = Progress(parts.config.num_generations, stream=io.StringIO())
-    return run_training(parts, state, run, progress, check_stop)
+    return run_training(parts, state, run, progress, check_stop, callbacks)
 
 
 def es_config(episodes=3, common_seeds="pair", fraction=0.2, **fields):
@@ -447,11 +447,19 @@ def test_a_run_stopped_anywhere_continues_to_the_same_numbers(tmp_path):
     # Before the first step, amid generations, and in the final evaluation.
     moments = [0, num_steps // 3, num_steps // 4, num_steps // 5]
     checks = [*map(stop_after, moments), stop_in_final_evaluation(torn)]
+    seen = []
+    callback = SimpleNamespace(
+        on_generation=lambda record, state: seen.append(
+            (record.generation, int(state.es.generation))
+        )
+    )
     for count, check in enumerate(checks):
         with pytest.raises(Stopped):
-            train(parts, torn, resume=count > 0, check_stop=check)
+            train(parts, torn, count > 0, check, [callback])
     assert len(read_metrics(torn.path)) == 6
-    result = train(parts, torn, resume=True)
+    result = train(parts, torn, resume=True, callbacks=[callback])
+    # Each generation once, then the closing evaluation.
+    assert seen == [*((g, g + 1) for g in range(6)), (6, 6)]
     assert numbers(torn.path) == numbers(whole.path)
     assert_equal_bits(result.state, expected.state)
     assert result.final_evaluation == expected.final_evaluation
@@ -492,6 +500,31 @@ def test_environment_steps_may_end_a_run(parts, tmp_path):
         *before, closing = numbers(short.path)
         assert before == numbers(whole.path)[:count]
         assert closing["generation"] == count
+
+
+def test_a_return_may_end_a_run(parts, tmp_path):
+    parts = with_config(parts, seed=3)  # with which it improves
+    whole, short = (RunDirectory(tmp_path / name) for name in ("whole", "short"))
+    train(parts, whole)
+    *records, _ = numbers(whole.path)
+    best = [record["best_evaluation_return"] for record in records]
+    assert best[0] < best[-1]
+    for enough in (*dict.fromkeys(best), best[-1] + 1.0):
+        limited = with_config(parts, stop_at_return=enough)
+        train(limited, short, resume=short.exists())
+        *before, _ = numbers(short.path)
+        assert before == records[: best.index(enough) + 1 if enough in best else 4]
+        assert short.config().stop_at_return == enough
+
+
+def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(parts, tmp_path):
+    def stop(record, state):
+        raise KeyError(record.generation)
+
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(KeyError):
+        train(parts, run, callbacks=[SimpleNamespace(on_generation=stop)])
+    assert Checkpoints(run.checkpoints).steps() == [1]
 
 
 def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):

@@ -120,7 +120,9 @@ def stop_after(monkeypatch, seed, generation):
 
 @pytest.mark.slow
 def test_a_resume_may_train_longer_and_more_seeds(folder):
-    jax_es.train_seeds(dataclasses.replace(TINY, num_generations=2), 1, "grown")
+    short = dataclasses.replace(TINY, num_generations=2, stop_at_return=1.0)
+    jax_es.train_seeds(short, 1, "grown")
+    assert len(numbers("grown/seed-9")) == 2  # a generation reached it
     results = jax_es.train_seeds(TINY, 2, "grown", resume=True)
     whole = jax_es.train_seeds(TINY, 2, "whole")
     assert results == whole

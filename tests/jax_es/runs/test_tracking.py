@@ -1,0 +1,92 @@
+"""Weights & Biases: what it gets, offline, and what is said where it is missing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jax_es
+from jax_es import train
+from jax_es.runs.tracking import scalars
+
+OPTIONS = [
+    *("inverted-pendulum", "--env.max-episode-steps", "5", "--policy", "mlp"),
+    *("--policy.hidden-sizes", "2", "--es.num-pairs", "2", "--evaluation.num-episodes"),
+    *("1", "--rollout.num-slots", "1", "--rollout.num-devices", "1"),
+    *("--track", "wandb", "--seeds", "2", "--name", "tracked"),
+]
+
+READ = """
+import json, sys
+from wandb.proto.wandb_internal_pb2 import Record
+from wandb.sdk.internal.datastore import DataStore
+
+for file in sys.argv[1:]:
+    store = DataStore()
+    store.open_for_scan(file)
+    while (data := store.scan_data()) is not None:
+        record = Record.FromString(data)
+        if record.HasField("history"):
+            items = [(i.key or i.nested_key[0], i) for i in record.history.item]
+            print(json.dumps({key: json.loads(i.value_json) for key, i in items}))
+        if record.HasField("run"):
+            print(json.dumps(record.run.run_id))
+"""
+
+
+@pytest.mark.slow
+def test_offline_it_gets_every_record_of_each_seed(tmp_path):
+    pytest.importorskip("wandb")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(jax_es.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        ),
+        "WANDB_MODE": "offline",
+    }
+
+    def python(*arguments):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def told(run):
+        """What the offline runs in a folder hold: their ids, and a history."""
+        files = sorted((run / "wandb").glob("offline-run-*/run-*.wandb"))
+        lines = list(map(json.loads, python("-c", READ, *map(str, files))))
+        return {x for x in lines if isinstance(x, str)}, [
+            x for x in lines if isinstance(x, dict)
+        ]
+
+    python("-m", "jax_es.train", *OPTIONS, "--num-generations", "1")
+    resume = ["--resume", "--name", "tracked", "--track", "wandb"]
+    python("-m", "jax_es.train", *resume, "--num-generations", "2")
+    ids = set()
+    for seed in (0, 1):
+        run = tmp_path / "runs" / "tracked" / f"seed-{seed}"
+        names, values = told(run)
+        assert len(names) == 1
+        ids |= names
+        records = jax_es.read_metrics(run)
+        # The first closing evaluation is that with which the resume begins.
+        assert [v["generation"] for v in values] == [0, 1, 1, 2]
+        assert scalars(records[1]).items() <= values[2].items()
+    assert len(ids) == 2
+
+
+def test_without_it_one_line_names_the_extra(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.chdir(tmp_path)
+    assert train.main(OPTIONS) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--track wandb needs Weights & Biases" in line and "'.[track]'" in line
+    assert list(tmp_path.iterdir()) == []
