@@ -39,6 +39,9 @@ Finite: TypeAlias = Annotated[float, Range("finite", math.isfinite)]
 Positive: TypeAlias = Annotated[
     float, Range("positive and finite", lambda x: 0 < x < math.inf)
 ]
+NotNegativeFinite: TypeAlias = Annotated[
+    float, Range("at least 0 and finite", lambda x: 0 <= x < math.inf)
+]
 Fraction: TypeAlias = Annotated[float, Range("in [0, 1)", lambda x: 0 <= x < 1)]
 Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
 
@@ -61,7 +64,9 @@ def check_fields(config: Any, prefix: str = "") -> None:
         if value is None:
             continue
         default = field.default
-        remedy = "leave it out" if default is None else f"the default is {default}"
+        remedy = f"the default is {default}"
+        if default in (None, dataclasses.MISSING):
+            remedy = "choose another" if default else "leave it out"
         for kind in (hint, *typing.get_args(hint)):  # itself, or a part of a union
             origin, arguments = typing.get_origin(kind), typing.get_args(kind)
             words = ""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import tyro
 
-from jax_es.checks import ConfigError, check_types, require
+from jax_es.checks import (
+    Count,
+    Finite,
+    NotNegative,
+    NotNegativeFinite,
+    Range,
+    check_fields,
+    require,
+)
 from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
 from jax_es.cli.signals import Stopped, StopSignals, report_stop
 from jax_es.cli.train_program import start_jax
@@ -22,9 +29,11 @@ from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
     dataset_roots,
+    draft_of,
     import_minari,
     is_dataset,
-    read_metadata,
+    open_dataset,
+    storage_in,
 )
 from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.find import find_run
@@ -32,11 +41,17 @@ from jax_es.runs.machine import git_commit, versions
 from jax_es.train_config import differing
 
 if TYPE_CHECKING:
-    from jax_es.imitation.dataset_writer import Summary
     from jax_es.imitation.demonstrations import Player
 
-
 DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
+
+DatasetId: TypeAlias = Annotated[
+    str,
+    Range(
+        "an id such as hopper-v0 or teachers/hopper-v0",
+        lambda text: DATASET_ID.fullmatch(text) is not None,
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,27 +60,25 @@ class Arguments:
 
     run: Annotated[Path, tyro.conf.Positional]
     """The run's folder, runs/NAME; trained in any way."""
-    dataset: str
+    dataset: DatasetId
     """The dataset's id, NAME-v0 or FOLDER/NAME-v0."""
-    episodes: int = 200
+    episodes: Count = 200
     """Episodes that the dataset shall have."""
     checkpoint: str = "best"
     """best (highest evaluation return in training), last, or a number of finished
     generations."""
-    target_return: float | None = None
+    target_return: Finite | None = None
     """Ask the policy (a decision-transformer) for this return, in the environment's
     unit, instead of the one that it was trained with."""
-    action_noise: float = 0.0
+    action_noise: NotNegativeFinite = 0.0
     """Standard deviation of normal noise on each action, in halves of the action's
     range; actions are recorded as executed. It leads off the policy's own path."""
-    seed: int = 0
+    seed: NotNegative = 0
     """Seeds the episodes; those of training and evaluation are others."""
     num_slots: int | None = None
-    """Episodes under way at once; up to twice as many are in memory. As the run was
-    trained if not given."""
+    """Episodes under way at once, in memory. As the run was trained if not given."""
     resume: bool = False
-    """Add the episodes that a dataset lacks: after a stop, or for a larger
-    --episodes."""
+    """Add the episodes that a dataset lacks, for a larger --episodes."""
     trust: bool = False
     """Import the module that a run's environment names (module:id); it may run any
     code."""
@@ -74,26 +87,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        require(
-            DATASET_ID.fullmatch(self.dataset) is not None,
-            f"--dataset must be an id such as hopper-v0 or teachers/hopper-v0, got "
-            f"{self.dataset!r}.",
-        )
-        require(
-            self.episodes >= 1, f"--episodes must be at least 1, got {self.episodes}."
-        )
-        require(
-            0 <= self.seed < 2**31, f"--seed must be in [0, 2^31), got {self.seed}."
-        )
-        require(
-            self.target_return is None or math.isfinite(self.target_return),
-            f"--target-return must be finite, got {self.target_return}; leave it out.",
-        )
-        require(
-            0 <= self.action_noise < math.inf,
-            f"--action-noise must be at least 0 and finite, got {self.action_noise}; "
-            "0.1 is usual.",
-        )
+        check_fields(self)
 
     @property
     def place(self) -> Path:
@@ -116,54 +110,47 @@ def _main(argv: list[str]) -> int:
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             arguments = parse_options(Arguments, argv, "collect")
-            from jax_es.imitation.dataset_writer import DatasetWriter
+            import_minari()
             from jax_es.imitation.demonstrations import collect, first_seed
 
-            import_minari()
             path, run = arguments.path, find_run(arguments.run)
             stored = _stored(arguments)
             player, recipe = _player(run, arguments)
             stack.callback(player.close)
-            if stored is not None:
-                changed = differing(stored["recipe"], recipe).items()
-                listed = "; ".join(f"{k} was {a!r}, now {b!r}" for k, (a, b) in changed)
-                require(
-                    not changed,
-                    f"--resume would change the dataset {arguments.dataset}: {listed}. "
-                    "Leave these as they were, or collect another --dataset.",
-                )
-            stack.enter_context(RunDirectory(path).lock())
+            changed = differing(stored["recipe"], recipe) if stored else {}
+            listed = "; ".join(
+                f"{name} was {was!r}, now {now!r}"
+                for name, (was, now) in changed.items()
+            )
+            require(
+                not changed,
+                f"--resume would change the dataset {arguments.dataset}: {listed}. "
+                "Leave these as they were, or collect another --dataset.",
+            )
         first = first_seed(arguments.seed)
+        collection = stored or {
+            "recipe": recipe,
+            "command": command,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "first_seed": first,
+        }
+        seeds = first + np.arange(arguments.episodes)
         try:
-            with run_errors(path, "the same command"):
-                writer = stack.enter_context(contextlib.closing(DatasetWriter(path)))
-                if stored is not None:
-                    writer.extend()
-                else:
-                    env = run.config().env
-                    writer.create(
-                        arguments.dataset,
-                        player.env,
-                        env,
-                        algorithm_name=run.method().name,
-                        description=f"Episodes in {env.id}, recorded by jax-es.",
-                    )
-                    stored = {
-                        "recipe": recipe,
-                        "command": command,
-                        "versions": versions(),
-                        "git_commit": git_commit(),
-                        "first_seed": first,
-                    }
-                seeds = first + np.arange(arguments.episodes)
-                collection = collect(player, writer, seeds, stored, signals.check, _say)
+            with run_errors(path, "the same command"), draft_of(path) as draft:
+                storage = storage_in(
+                    draft,
+                    arguments.dataset,
+                    player.env,
+                    run.config().env,
+                    run.method().name,
+                )
+                collection = collect(
+                    player, storage, seeds, collection, signals.check, _say
+                )
         except Stopped as stop:
-            resume = "" if arguments.resume else " --resume"
             return report_stop(
-                stop,
-                f"what has ended is in {path}; continue with {command}{resume}"
-                if is_dataset(path)
-                else f"no episode has ended; start again with {command}",
+                stop, f"nothing is written to {path}; start again with {command}"
             )
     sys.stdout.write(_outcome(arguments, collection))
     return 0
@@ -187,13 +174,13 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
         is_dataset(path),
         f"--resume: there is no dataset {path}; leave --resume out to start it.",
     )
-    try:
-        return check_types(read_metadata(path).get(OUR_METADATA), recipe=dict)
-    except TypeError as error:
-        raise ConfigError(
-            f"--resume: {path} was not collected by this program ({error}); choose "
-            "another --dataset."
-        ) from error
+    stored = open_dataset(path).storage.metadata.get(OUR_METADATA)
+    require(
+        stored is not None,
+        f"--resume: {path} was not collected by this program; choose another "
+        "--dataset.",
+    )
+    return stored
 
 
 def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, Any]]:
@@ -202,7 +189,7 @@ def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, 
     Raises:
         ValueError: (a ``ConfigError`` or ``CheckpointError``) if that is impossible.
     """
-    from jax_es.imitation.demonstrations import Player, digest
+    from jax_es.imitation.demonstrations import Player
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
@@ -213,7 +200,6 @@ def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, 
         "run": path.name if experiment_of(run) is None else "/".join(path.parts[-2:]),
         "checkpoint": arguments.checkpoint,
         "generation": trained.generation,
-        "weights": digest(trained),
         "target_return": arguments.target_return,
         "action_noise": arguments.action_noise,
         "seed": arguments.seed,
@@ -229,21 +215,18 @@ def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, 
     return player, recipe
 
 
-def _say(summary: Summary, speed: float) -> None:
+def _say(returns: list[float]) -> None:
     """Prints a line about how far the collection is."""
-    mean = summary.returns.mean() if len(summary.returns) else math.nan
-    sys.stderr.write(
-        f"episodes {len(summary.seeds):6d}  return {mean:9.1f}  steps/s {speed:7.0f}\n"
-    )
+    sys.stderr.write(f"episodes {len(returns):6d}  return {np.mean(returns):9.1f}\n")
 
 
 def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     """Says what was collected, and how it is read."""
-    path = arguments.path
-    metadata, failed = read_metadata(path), collection["failed_seeds"]
+    path, failed = arguments.path, collection["failed_seeds"]
+    dataset = open_dataset(path)
     lines = [
-        f"Dataset: {metadata['total_episodes']} episodes, {metadata['total_steps']} "
-        f"steps in {path}",
+        f"Dataset: {dataset.total_episodes} episodes, {dataset.total_steps} steps in "
+        f"{path}",
         *(
             f"{name.capitalize()}: {score['mean']:.1f} ± {score['std']:.1f} "
             f"({score['min']:.1f} to {score['max']:.1f})"

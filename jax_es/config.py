@@ -15,6 +15,7 @@ from jax_es.checks import (
     Finite,
     Fraction,
     NotNegative,
+    NotNegativeFinite,
     Positive,
     Range,
     Share,
@@ -266,9 +267,7 @@ class CloningConfig:
     """Learning rate of AdamW after the warm-up; --lr for short."""
     warmup_steps: NotNegative = 10_000
     """Steps over which the learning rate rises linearly from 0; 0 for none."""
-    weight_decay: Annotated[
-        float, Range("at least 0 and finite", lambda x: 0 <= x < math.inf)
-    ] = 1e-4
+    weight_decay: NotNegativeFinite = 1e-4
     """λ of AdamW's decoupled decay θ ← θ − learning rate · λ θ."""
     gradient_clip: Positive = 0.25
     """Largest Euclidean norm of a gradient; longer ones are shortened to it."""

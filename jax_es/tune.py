@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -26,9 +25,10 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.cli.train_program import RunArguments, start_jax
 from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
 from jax_es.runs.directory import RunDirectory, resume_options
-from jax_es.runs.find import check_name, path_to_resume
+from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import check_import, trust_source
@@ -50,21 +50,12 @@ LAST_BUDGET = 1_000_000
 """Environment steps of a run that nothing ends early, where a preset has no limit."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Arguments:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments(RunArguments):
     """The command line, after PRESET and KIND."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     tuning: Annotated[TuningConfig, tyro.conf.arg(name="")]
-    name: str | None = None
-    """Name of the study's folder; preset and time if not given."""
-    runs_dir: Path = Path("runs")
-    """Where runs are kept."""
-    resume: bool = False
-    """Continue the study --name, to the same numbers as if it had never stopped."""
-    trust: bool = False
-    """Import the modules that environments of --resume and --init name (module:id),
-    which may run any code."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,16 +68,11 @@ def _main(argv: list[str]) -> int:
         with input_errors():
             settings, folder, resume = parse(argv)
             from jax_es.analysis import drawing
-            from jax_es.rollout.devices import (
-                configure_cpu_devices,
-                use_compilation_cache,
-            )
             from jax_es.training.build import with_machine
 
             with drawing.style():  # not after hours of work
                 tuning.load_optuna()
-            configure_cpu_devices(settings.config.rollout.num_devices)
-            use_compilation_cache()
+            start_jax(settings.config.rollout.num_devices)
             if not resume:
                 folder.check_new()
                 config = with_machine(settings.config)
@@ -137,17 +123,15 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
         Arguments,
         line.rest,
         "tune",
-        default=Arguments(default.config, default.tuning),
+        default=Arguments(config=default.config, tuning=default.tuning),
         description=DESCRIPTION,
         learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
-    check_name(arguments.name)
     config = with_game(arguments.config)
     settings = tuning.Settings(config, arguments.tuning, default.preset)
-    now = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    path = arguments.runs_dir / (arguments.name or f"tune-{default.preset}-{now}")
+    path = arguments.new_run(f"tune-{default.preset}").path
     if stored is not None:
         _check_same(stored, settings, path)
         named = names_environment(line.rest)

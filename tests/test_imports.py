@@ -51,8 +51,11 @@ HOMES = {
     "jinja2": {"analysis/page"},
     "optuna": {"tuning/search_space"},
     "scipy": {"analysis/aggregate", "evaluation/rank_test"},
-    "minari": {"imitation/datasets", "imitation/dataset_writer"},
-    "h5py": {"imitation/datasets", "imitation/dataset_writer"},
+    "minari": {
+        *("imitation/datasets", "imitation/demonstrations"),
+        "imitation/recording_env",
+    },
+    "h5py": {"imitation/datasets"},
     "sbx": {"imitation/sbx_teacher"},
     "stable_baselines3": {"imitation/sbx_teacher"},
     "imageio": {"evaluation/video"},

@@ -37,7 +37,8 @@ class RunArguments:
     """Where runs are kept."""
     resume: bool = False
     """Continue the run --name from its last checkpoint, to the same numbers as if it
-    had never stopped. Without a PRESET its own settings are taken."""
+    had never stopped (a teacher's will be others). Without a PRESET its own settings
+    are taken."""
     trust: bool = False
     """Import the modules that environments (module:id) and policies (module:Name) of
     --resume and --init name, which may run any code; not needed for what --env.id and

@@ -9,18 +9,19 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import Progress, opening
 from jax_es.config import CloningConfig
 from jax_es.imitation.cloning import Cloner, CloningState
-from jax_es.imitation.datasets import read_episodes
+from jax_es.imitation.datasets import Episodes, read_episodes
 from jax_es.imitation.epoch_records import (
     EPOCHS,
     EpochRecord,
@@ -35,6 +36,7 @@ from jax_es.imitation.gradient_run import (
     checkpoint_state,
 )
 from jax_es.imitation.windows import (
+    Steps,
     covering,
     hold_out,
     random_starts,
@@ -43,11 +45,13 @@ from jax_es.imitation.windows import (
 )
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.memory import check_memory
+from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
 from jax_es.streams import stream
 from jax_es.training.build import TrainConfig, policy_kind, with_machine
+from jax_es.training.parts import EvaluationParts
 from jax_es.types import ClonablePolicy, PyTree
 
 
@@ -98,214 +102,177 @@ def pretrain_run(
     if resume:
         config = run.with_stored_machine(config)
     # The run remembers it: another number of devices adds in another order.
-    clone = CloneRun(with_machine(config), cloning, dataset, target_returns)
+    config = with_machine(config)
+    parts = build_for_evaluation(config)
+    episodes = read_episodes(dataset, config)
+    returns = episodes.returns
+    asked = _target_returns(config, target_returns, float(returns.max()))
+    _warn_of_odd_settings(config, cloning, float(returns.max()))
+    normalizes = config.rollout.observation_statistics
+    statistics = statistics_of(episodes) if normalizes else None
+    cloner = _make_cloner(parts, cloning, statistics, episodes.observations[:1].nbytes)
+    state = initial_state(cloner, config.seed)
+    settings = {**dataclasses.asdict(cloning), "target_returns": list(target_returns)}
+    method = Method(CLONING, {"dataset": os.fspath(dataset), **settings})
+    data = {
+        "num_episodes": len(returns),
+        "num_steps": len(episodes.rewards),
+        "mean_return": float(returns.mean()),
+        "best_return": float(returns.max()),
+    }
     check_stop()
     with run.lock():
-        state = clone.begin(run, resume, preset)
-        clock, finished = compilation_clock(), clone.num_finished(state)
+        finished = begin(run, config, method, resume, preset, **data)
+        require(
+            finished <= cloning.epochs,
+            f"epochs must be at least {finished}, the epochs that {run.path} has "
+            f"finished, got {cloning.epochs}.",
+        )
+        if finished:
+            template = checkpoint_state(jax.device_get(state.mean), statistics)
+            template["optimizer_state"] = jax.device_get(state.optimizer_state)
+            step, saved = Checkpoints(run.checkpoints).restore("last", template)
+            state = CloningState(
+                saved["es"]["mean"], saved["optimizer_state"], jnp.int32(step)
+            )
+        if resume:
+            run.resume(config)
+            run.update(method=method)
+        clock = compilation_clock()
         progress = Progress(cloning.epochs, finished, layout=EPOCHS, clock=clock)
-        mean_return = f"{clone.episodes.returns.mean():.1f}"
+        mean_return = f"{returns.mean():.1f}"
         progress.message(
             opening(
                 f"Resuming after step {state.step}:" if resume else "Cloning",
-                clone.parts.config,
+                config,
                 state.mean,
-                f": {len(clone.episodes.lengths):,} episodes of {dataset}, "
-                f"{len(clone.episodes.rewards):,} steps, mean return {mean_return}",
+                f": {len(returns):,} episodes of {dataset}, {data['num_steps']:,} "
+                f"steps, mean return {mean_return}",
                 run.path,
             )
         )
-        result = clone.train(state, run, progress, check_stop)
+        with GradientRun(run, parts, statistics, finished) as gradient_run, progress:
+            state = _train(
+                cloner, state, episodes, asked, gradient_run, progress, check_stop
+            )
     progress.message(
-        f"Evaluation return: {result.best_evaluation:.1f} at best; mean return of the "
+        f"Evaluation return: {gradient_run.best:.1f} at best; mean return of the "
         f"dataset's episodes: {mean_return}."
     )
-    return result
+    mean = jax.device_get(state.mean)
+    return PretrainingResult(mean, read_epochs(run.path), gradient_run.best)
 
 
-class CloneRun:
-    """A dataset, the network that learns it, and the parts that evaluate it.
-
-    Takes the arguments of :func:`pretrain_run`. Of its attributes, ``target_returns``
-    is what evaluations ask for, the configuration's own first (None if it has none),
-    and ``initial`` the state before the first step.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        cloning: CloningConfig,
-        dataset: str | os.PathLike[str],
-        target_returns: Sequence[float] = (),
-    ) -> None:
-        self.parts = build_for_evaluation(config)
-        policy = self.parts.policy
-        if not isinstance(policy, ClonablePolicy):
-            raise ConfigError(
-                f"policy {policy_kind(config.policy)} cannot be cloned, since it "
-                "carries a state that no recorded step has; choose --policy mlp or "
-                "decision-transformer."
-            )
-        self._config = cloning
-        self.episodes = read_episodes(dataset, config)
-        # Cut out, on the way to the devices, and there with their gradients.
-        step_bytes = self.episodes.observations[:1].nbytes + 64
-        batch_bytes = 4 * policy.window_length * step_bytes * cloning.batch_size
-        check_memory(
-            {f"--batch-size {cloning.batch_size}": batch_bytes},
-            self.parts.devices.memory,
+def _make_cloner(
+    parts: EvaluationParts,
+    cloning: CloningConfig,
+    statistics: ObservationStatistics | None,
+    observation_bytes: int,
+) -> Cloner:
+    """Builds the gradient descent, if the policy can be cloned and memory suffices."""
+    config, policy = parts.config, parts.policy
+    if not isinstance(policy, ClonablePolicy):
+        raise ConfigError(
+            f"policy {policy_kind(config.policy)} cannot be cloned, since it carries a "
+            "state that no recorded step has; choose --policy mlp or "
+            "decision-transformer."
         )
-        best_return = float(self.episodes.returns.max())
-        self.target_returns = _target_returns(config, target_returns, best_return)
-        _warn_of_odd_settings(config, cloning, best_return)
-        self._method = Method(
-            CLONING,
-            {
-                "dataset": os.fspath(dataset),
-                **dataclasses.asdict(cloning),
-                "target_returns": list(target_returns),
-            },
-        )
-        self._steps = steps_of(self.episodes)
-        self._learnt, held_out = hold_out(self._steps, cloning.holdout, config.seed)
-        self._held_out = covering(self._steps, held_out, policy.window_length)
-        self._statistics = (
-            statistics_of(self.episodes)
-            if config.rollout.observation_statistics
-            else None
-        )
-        # The key of an evolution: with the same seed, both begin with the same weights.
-        # The implementation is pinned, since another one would change every number.
-        key, _ = jax.random.split(jax.random.key(config.seed, impl="threefry2x32"))
-        dropout_seed = stream(config.seed, "dropout").integers(2**31)
-        self._cloner = Cloner(
-            policy,
-            cloning,
-            self.parts.devices,
-            self._statistics,
-            jax.random.key(dropout_seed, impl="threefry2x32"),
-            self.parts.config.rollout,
-        )
-        self.initial = self._cloner.init(jax.jit(policy.init)(key))
+    # Cut out, on the way to the devices, and there with their gradients.
+    window_bytes = 4 * policy.window_length * (observation_bytes + 64)
+    batch_bytes = window_bytes * cloning.batch_size
+    check_memory(
+        {f"--batch-size {cloning.batch_size}": batch_bytes}, parts.devices.memory
+    )
+    seed = stream(config.seed, "dropout").integers(2**31)
+    key = jax.random.key(seed, impl="threefry2x32")
+    return Cloner(policy, cloning, parts.devices, statistics, key, config.rollout)
 
-    def num_finished(self, state: CloningState) -> int:
-        """Returns the epochs that led to a state."""
-        return int(state.step) // self._config.steps_per_epoch
 
-    def begin(self, run: RunDirectory, resume: bool, preset: str) -> CloningState:
-        """Creates the run, or takes up the one that is there; within ``run.lock()``.
+def initial_state(cloner: Cloner, seed: int) -> CloningState:
+    """Returns the state before the first step: an evolution's θ of the same seed."""
+    # The implementation is pinned, since another one would change every number.
+    key, _ = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
+    return cloner.init(jax.jit(cloner.policy.init)(key))
 
-        Returns the state to go on from. A run that cannot be continued is as it was.
-        """
-        config, returns = self.parts.config, self.episodes.returns
-        step = begin(
-            run,
-            config,
-            self._method,
-            resume,
-            preset,
-            num_episodes=len(returns),
-            num_steps=len(self.episodes.rewards),
-            mean_return=float(returns.mean()),
-            best_return=float(returns.max()),
-        )
-        finished = (step or 0) // self._config.steps_per_epoch
+
+def _train(
+    cloner: Cloner,
+    state: CloningState,
+    episodes: Episodes,
+    target_returns: Sequence[float | None],
+    gradient_run: GradientRun,
+    progress: Progress,
+    check_stop: Callable[[], None],
+) -> CloningState:
+    """Goes through the epochs that are left; each is evaluated, recorded and saved."""
+    config, seed = cloner.config, gradient_run.parts.config.seed
+    steps = steps_of(episodes)
+    learnt, held_out = hold_out(steps, config.holdout, seed)
+    held_out = covering(steps, held_out, cloner.policy.window_length)
+    state = cloner.place(state)
+    first, num_steps = gradient_run.num_evaluations, config.steps_per_epoch
+
+    def on_step(done: int) -> None:
+        check_stop()
+        progress.tasks_done(done, num_steps)
+
+    for epoch in range(first, config.epochs):
+        progress.generation_started(epoch)
+        started = time.perf_counter()
+        starts = random_starts(learnt, num_steps, config.batch_size, seed, epoch)
+        state, loss = _descend(cloner, state, steps, starts, on_step)
         require(
-            finished <= self._config.epochs,
-            f"epochs must be at least {finished}, the epochs that {run.path} has "
-            f"finished, got {self._config.epochs}.",
-        )
-        if step is None:
-            return self.initial
-        template = checkpoint_state(jax.device_get(self.initial.mean), self._statistics)
-        template["optimizer_state"] = jax.device_get(self.initial.optimizer_state)
-        step, saved = Checkpoints(run.checkpoints).restore("last", template)
-        read_epochs(run.path)  # damaged records are rejected before any work
-        run.resume(config)
-        run.update(method=self._method)
-        return CloningState(
-            saved["es"]["mean"], saved["optimizer_state"], jnp.int32(step)
-        )
-
-    def train(
-        self,
-        state: CloningState,
-        run: RunDirectory,
-        progress: Progress,
-        check_stop: Callable[[], None],
-    ) -> PretrainingResult:
-        """Clones from ``state`` to the end of the run; closes the parts."""
-        finished, config = self.num_finished(state), self._config
-        state = self._cloner.place(state)
-        with (
-            GradientRun(run, self.parts, self._statistics, finished) as gradient_run,
-            progress,
-        ):
-            for epoch in range(finished, config.epochs):
-                progress.generation_started(epoch)
-                started = time.perf_counter()
-                state, loss = self._descend(state, epoch, progress, check_stop)
-                seconds = time.perf_counter() - started
-                step, mean = int(state.step), jax.device_get(state.mean)
-                results = [
-                    gradient_run.evaluate(mean, asked, lambda _: check_stop())
-                    for asked in (None, *self.target_returns[1:])
-                ]
-                holdout_loss = None
-                if len(self._held_out):
-                    holdout_loss = self._cloner.loss(
-                        state.mean, self._steps, self._held_out
-                    )
-                record = EpochRecord(
-                    epoch=epoch,
-                    step=step,
-                    training_loss=loss,
-                    holdout_loss=holdout_loss,
-                    evaluations=list(
-                        map(target_evaluation, self.target_returns, results)
-                    ),
-                    steps_per_second=config.steps_per_epoch / seconds,
-                    seconds_elapsed=gradient_run.seconds(),
-                )
-                # In this order: a run killed between the two repeats the epoch, and its
-                # first records are dropped.
-                write_epoch(run.path, record)
-                optimizer_state = jax.device_get(state.optimizer_state)
-                gradient_run.save(
-                    results[0], mean, 0, step, optimizer_state=optimizer_state
-                )
-                progress.generation_done(record)
-        mean, best = jax.device_get(state.mean), gradient_run.best
-        return PretrainingResult(mean, read_epochs(run.path), best)
-
-    def _descend(
-        self,
-        state: CloningState,
-        epoch: int,
-        progress: Progress,
-        check_stop: Callable[[], None],
-    ) -> tuple[CloningState, float]:
-        """Takes the epoch's steps; returns the mean loss, too."""
-        num_steps, batch_size = self._config.steps_per_epoch, self._config.batch_size
-        seed, total, ahead = self.parts.config.seed, 0.0, jnp.float32(0.0)
-        starts = random_starts(self._learnt, num_steps, batch_size, seed, epoch)
-        for done, batch in enumerate(starts, 1):
-            # The devices work while the next windows are cut; but only one step ahead,
-            # so that a stop signal waits for no queue.
-            before = ahead
-            state, ahead = self._cloner.descend(state, self._steps, batch)
-            total += float(before)
-            check_stop()
-            progress.tasks_done(done, num_steps)
-            if not math.isfinite(total):
-                break
-        mean_loss = (total + float(ahead)) / num_steps
-        require(
-            math.isfinite(mean_loss),
+            math.isfinite(loss),
             f"the training loss is no longer finite in epoch {epoch + 1}; start a new "
             "run with a lower --learning-rate.",
         )
-        return state, mean_loss
+        seconds = time.perf_counter() - started
+        mean = jax.device_get(state.mean)
+        results = [
+            gradient_run.evaluate(mean, asked, lambda _: check_stop())
+            for asked in (None, *target_returns[1:])
+        ]
+        holdout_loss = None
+        if len(held_out):
+            holdout_loss = cloner.loss(state.mean, steps, held_out)
+        record = EpochRecord(
+            epoch=epoch,
+            step=int(state.step),
+            training_loss=loss,
+            holdout_loss=holdout_loss,
+            evaluations=list(map(target_evaluation, target_returns, results)),
+            steps_per_second=num_steps / seconds,
+            seconds_elapsed=gradient_run.seconds(),
+        )
+        # In this order: a run killed between the two repeats the epoch.
+        write_epoch(gradient_run.path, record)
+        optimizer_state = jax.device_get(state.optimizer_state)
+        gradient_run.save(
+            results[0], mean, 0, record.step, optimizer_state=optimizer_state
+        )
+        progress.generation_done(record)
+    return state
+
+
+def _descend(
+    cloner: Cloner,
+    state: CloningState,
+    steps: Steps,
+    starts: Iterator[np.ndarray],
+    on_step: Callable[[int], None],
+) -> tuple[CloningState, float]:
+    """Takes an epoch's steps; returns the mean loss, too."""
+    losses, ahead = [], jnp.float32(0.0)
+    for done, batch in enumerate(starts, 1):
+        # The devices work while the next windows are cut; but only one step ahead, so
+        # that a stop signal waits for no queue.
+        before = ahead
+        state, ahead = cloner.descend(state, steps, batch)
+        losses.append(float(before))
+        on_step(done)
+        if not math.isfinite(losses[-1]):
+            break
+    return state, (sum(losses) + float(ahead)) / len(losses)
 
 
 def _target_returns(

@@ -75,8 +75,8 @@ class Cloner:
         rollout: RolloutConfig,
     ) -> None:
         self._rollout = rollout
-        self._policy = policy
-        self._config = config
+        self.policy = policy
+        self.config = config
         self._devices = devices
         self._statistics = statistics
         self._optimizer = warmed_up_adamw(config)
@@ -113,7 +113,7 @@ class Cloner:
 
     def loss(self, mean: PyTree, steps: Steps, starts: np.ndarray) -> float:
         """Returns the mean loss over the steps of windows ``[n]``, without dropout."""
-        size = self._config.batch_size
+        size = self.config.batch_size
         padding = np.full(-len(starts) % size, PADDING_START)
         batches = np.concatenate([starts, padding]).reshape(-1, size)
         sums = [self._measure(mean, self._spread(steps, batch)) for batch in batches]
@@ -125,7 +125,7 @@ class Cloner:
         num_devices = self._devices.count
         padding = np.full(-len(starts) % num_devices, PADDING_START)
         shares = np.concatenate([starts, padding]).reshape(num_devices, -1)
-        return self._devices.put(windows_at(steps, shares, self._policy.window_length))
+        return self._devices.put(windows_at(steps, shares, self.policy.window_length))
 
     def _descend_on_device(
         self,
@@ -166,13 +166,13 @@ class Cloner:
         """Adds up the losses of the steps of windows ``[b, T]``; padding's are 0."""
 
         def of_one(window: Windows, key: jax.Array | None) -> jax.Array:
-            losses = self._policy.imitation_loss(
+            losses = self.policy.imitation_loss(
                 {"params": mean},
                 window.returns_to_go,
                 self._seen(window.observations),
                 window.actions,
                 window.timesteps,
-                self._config.dropout,
+                self.config.dropout,
                 key,
             )
             return jnp.sum(jnp.where(window.is_real, losses, 0.0))

@@ -1,17 +1,21 @@
-"""Episodes in memory, read from Minari datasets on disk.
+"""Episodes on disk: Minari datasets, read into memory and written.
 
-A dataset is a folder, ``ROOT/NAME-v0/data/`` with ``metadata.json`` and an HDF5 file;
-``dataset_writer.py`` makes them. Any other Minari dataset of the same environment can
-be read as well. Source: https://minari.farama.org.
+A dataset is a folder, ``ROOT/NAME-v0/data/`` with ``metadata.json`` and an HDF5 file.
+Any Minari dataset of the run's environment can be read. Source:
+https://minari.farama.org.
 """
 
+import contextlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.checks import ConfigError, check_types, require
+from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig
 from jax_es.runs.files import read_json
 from jax_es.train_config import TrainConfig
 
@@ -22,12 +26,6 @@ OUR_METADATA = "jax_es"
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 """Minari's own: where its ``load_dataset`` looks."""
-
-
-_UNREADABLE = (
-    *(OSError, KeyError, ValueError, RuntimeError, AssertionError, MemoryError),
-)
-"""What h5py, Minari and NumPy raise for a damaged file."""
 
 
 class Episodes(NamedTuple):
@@ -59,7 +57,7 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
         config: of the run that shall learn from it.
 
     Raises:
-        ConfigError: if there is none, it is empty or damaged, or its environment or
+        ConfigError: if there is none, it is empty or unreadable, or its environment or
             spaces are not the run's.
     """
     from jax_es.training.load_policy import spaces  # late: it loads JAX
@@ -77,35 +75,23 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
     observed, acted = spaces(config)
     _check_space(path, "observes", stored.observation_space, observed)
     _check_space(path, "acts in", stored.action_space, acted)
-    require(
-        stored.total_steps > 0,
-        f"dataset {path} holds no episode; collect some first.",
-    )
     num_steps, at = int(stored.total_steps), 0
+    require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
     seen = np.uint8 if observed.dtype == np.uint8 else np.float32
     done = np.int32 if hasattr(acted, "n") else np.float32
-    try:
-        episodes = Episodes(
-            np.zeros((num_steps, *(observed.shape or ())), seen),
-            np.zeros((num_steps, *(acted.shape or ())), done),
-            np.zeros(num_steps, np.float32),
-            np.zeros(stored.total_episodes, np.int64),
-        )
+    episodes = Episodes(
+        np.zeros((num_steps, *(observed.shape or ())), seen),
+        np.zeros((num_steps, *(acted.shape or ())), done),
+        np.zeros(num_steps, np.float32),
+        np.zeros(stored.total_episodes, np.int64),
+    )
+    with _readable(path):
         for i, episode in enumerate(stored.iterate_episodes()):
             here = slice(at, at := at + len(episode.rewards))
             episodes.observations[here] = episode.observations[:-1]
             episodes.actions[here] = episode.actions
             episodes.rewards[here] = episode.rewards
             episodes.lengths[i] = len(episode.rewards)
-        if at != num_steps:
-            raise ValueError(f"{at} steps where metadata.json says {num_steps}")
-    except _UNREADABLE as error:
-        raise damaged(path, error) from error
-    for name in ("observations", "actions", "rewards"):
-        require(
-            bool(np.isfinite(getattr(episodes, name)).all()),
-            f"dataset {path} has {name} that are not finite; choose another.",
-        )
     return episodes
 
 
@@ -145,44 +131,23 @@ def is_dataset(path: Path) -> bool:
     return (path / DATA_FOLDER / METADATA_FILE).is_file()
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Reads the metadata of the dataset in a folder.
-
-    Raises:
-        ConfigError: if they cannot be read, or are not safe to open with Minari.
-    """
-    try:
-        metadata = check_types(
-            read_json(path / DATA_FOLDER / METADATA_FILE),
-            total_episodes=int,
-            total_steps=int,
-        )
-    except (ValueError, TypeError) as error:
-        raise damaged(path, error) from error
-    for name in ("observation_space", "action_space"):
-        # Minari would make the environment of the metadata to find out, and its entry
-        # point may be any function of any module.
-        require(
-            isinstance(metadata.get(name), str),
-            f"dataset {path} cannot be used: its {METADATA_FILE} has no {name}, and "
-            "the environment that it names is never made, since that may run any code; "
-            "choose a dataset with both spaces.",
-        )
-    return metadata
-
-
 def open_dataset(path: Path) -> Any:
     """Opens the dataset in a folder with Minari; imports nothing that it names.
 
     Raises:
-        ConfigError: if it cannot be read.
+        ConfigError: if Minari is not installed, or cannot read it.
     """
     minari = import_minari()
-    read_metadata(path)
-    try:
+    metadata = read_json(path / DATA_FOLDER / METADATA_FILE)
+    # Without a space, Minari makes the environment of the metadata to find out, whose
+    # entry point may be any function of any module.
+    require(
+        {"observation_space", "action_space"} <= set(metadata),
+        f"dataset {path} names no spaces, and the environment that it names is never "
+        "made, since that may run any code; choose a dataset with both spaces.",
+    )
+    with _readable(path):
         return minari.MinariDataset(path / DATA_FOLDER)
-    except Exception as error:  # Minari documents none, and spaces may be anything
-        raise damaged(path, error) from error
 
 
 def import_minari() -> Any:
@@ -202,12 +167,80 @@ def import_minari() -> Any:
     return minari
 
 
-def damaged(path: Path, error: object) -> ConfigError:
-    """Says that the dataset in a folder cannot be read."""
-    return ConfigError(
-        f"dataset {path} cannot be read ({_line(error) or type(error).__name__}); "
-        "restore it from a copy or collect it again."
+@contextlib.contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """Lets a dataset be written aside, and puts it into place when it is complete.
+
+    If the block raises, nothing has happened. An HDF5 file whose writer is killed may
+    be unreadable, so nobody writes into ``data/``.
+
+    Args:
+        path: the dataset's folder. What it holds is in the draft, to be extended.
+
+    Yields:
+        A folder in place of ``data/``.
+    """
+    # Absolute, since Minari measures the files of a relative path elsewhere.
+    draft = path.absolute().with_name(f".draft-{path.name}")
+    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+    try:
+        if is_dataset(path):
+            shutil.copytree(path / DATA_FOLDER, draft)
+        else:
+            draft.mkdir(parents=True)
+        yield draft
+        (path / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
+        # main_data.hdf5 first: there are never fewer episodes than the metadata say.
+        for file in sorted(draft.iterdir()):
+            file.replace(path / DATA_FOLDER / file.name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def storage_in(
+    draft: Path, dataset_id: str, env: Any, config: EnvConfig, algorithm: str
+) -> Any:
+    """Returns Minari's storage in a draft: the one there, or a new one.
+
+    Args:
+        draft: from :func:`draft_of`.
+        dataset_id: the dataset's.
+        env: a vector environment with the spaces.
+        config: what ``env`` is made from.
+        algorithm: by which the policy was trained.
+    """
+    from jax_es.training.build import env_spec  # late: it loads JAX
+
+    minari = import_minari()
+    if (draft / METADATA_FILE).exists():
+        return minari.MinariDataset(draft).storage
+    storage = minari.dataset.minari_storage.MinariStorage.new(
+        draft,
+        env.single_observation_space,
+        env.single_action_space,
+        env_spec(config),
     )
+    storage.update_metadata(
+        {
+            "dataset_id": dataset_id,
+            "minari_version": minari.__version__,
+            "algorithm_name": algorithm,
+            "description": f"Episodes in {config.id}, recorded by jax-es.",
+        }
+    )
+    return storage
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Says in one line that Minari or HDF5 cannot read a dataset."""
+    try:
+        yield
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"dataset {path} cannot be read ({_line(error)}); collect it again, or "
+            "restore it from a copy."
+        ) from error
 
 
 def _check_space(path: Path, verb: str, recorded: Any, expected: Any) -> None:
@@ -216,16 +249,12 @@ def _check_space(path: Path, verb: str, recorded: Any, expected: Any) -> None:
     Bounds of observations are what an environment promises, and change with its
     versions; those of actions are their unit.
     """
-    same = type(recorded) is type(expected)
-    if same and hasattr(expected, "n"):
-        same = (recorded.n, recorded.start) == (expected.n, expected.start)
-    elif same:
-        are_images = [space.dtype == np.uint8 for space in (recorded, expected)]
-        same = recorded.shape == expected.shape and are_images[0] == are_images[1]
-        if same and verb == "acts in":
-            same = np.allclose(
-                [recorded.low, recorded.high], [expected.low, expected.high]
-            )
+    same = type(recorded) is type(expected) and recorded.shape == expected.shape
+    are_images = [space.dtype == np.uint8 for space in (recorded, expected)]
+    same = same and are_images[0] == are_images[1]
+    for name in ("n", "start", "low", "high") if verb == "acts in" else ():
+        if same and hasattr(expected, name):
+            same = np.allclose(getattr(recorded, name), getattr(expected, name))
     require(
         same,
         f"dataset {path} {verb} {_line(recorded)}, and the run's environment {verb} "

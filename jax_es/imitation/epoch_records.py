@@ -14,7 +14,6 @@ import numpy as np
 from jax_es.cli.progress import Layout
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
-from jax_es.runs.metrics import MetricsError
 from jax_es.runs.records import return_statistics
 
 CLONING_FILE = "cloning.jsonl"
@@ -54,58 +53,47 @@ def target_evaluation(
     Returns are over the episodes whose return is finite, and None if there is none;
     the length is in environment steps.
     """
-    names = ("return_mean", "return_std", "return_min", "return_max")
-    values = return_statistics(result.returns)[:4]
-    finite = [value if math.isfinite(value) else None for value in values]
+    found = return_statistics(result.returns)._asdict()
+    returns = {f"return_{k}": found[k] for k in ("mean", "std", "min", "max")}
     return {
         "target_return": target_return,
-        **dict(zip(names, finite, strict=True)),
+        **{k: v if math.isfinite(v) else None for k, v in returns.items()},
         "length_mean": float(np.mean(result.lengths)),
     }
 
 
 def write_epoch(run: Path, record: EpochRecord) -> None:
     """Appends a record to the run's file, in place of any of this epoch or later."""
-    records = [r for r in read_epochs(run) if r.epoch < record.epoch] + [record]
+    records = [*read_epochs(run)[: record.epoch], record]
     # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
     with whole_file(run / CLONING_FILE) as draft:
         draft.write_text("".join(json.dumps(r._asdict()) + "\n" for r in records))
 
 
 def read_epochs(run: Path) -> list[EpochRecord]:
-    """Reads a run's records; there may be none.
-
-    Raises:
-        MetricsError: a line is not a record.
-    """
+    """Reads a run's records; there may be none."""
     path = run / CLONING_FILE
-    if not path.exists():
-        return []
-    try:
-        lines = path.read_text().splitlines()
-        return [EpochRecord(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise MetricsError(
-            f"{path} is not a cloning's record ({error}): restore it from a backup"
-        ) from error
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [EpochRecord(**json.loads(line)) for line in lines]
 
 
 def _fields(record: EpochRecord) -> list[str]:
-    def shown(value: float | None, form: str) -> str:
-        return format(math.nan if value is None else value, form)
-
     own, *others = record.evaluations
     return [
         f"loss {record.training_loss:8.5f}",
-        f"held-out {shown(record.holdout_loss, '8.5f')}",
-        f"evaluation {shown(own['return_mean'], '9.1f')}",
+        f"held-out {_or_nan(record.holdout_loss):8.5f}",
+        f"evaluation {_or_nan(own['return_mean']):9.1f}",
         *(
-            f"asked-{each['target_return']:.6g} {shown(each['return_mean'], '9.1f')}"
+            f"asked-{each['target_return']:.6g} {_or_nan(each['return_mean']):9.1f}"
             for each in others
         ),
         f"length {own['length_mean']:7.1f}",
         f"steps/s {record.steps_per_second:7.1f}",
     ]
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 EPOCHS = Layout("epoch", "step", _fields)

@@ -58,7 +58,7 @@ def begin(
     resume: bool,
     preset: str,
     **data: Any,
-) -> int | None:
+) -> int:
     """Creates a run, or checks that it goes on as it was begun; in ``run.lock()``.
 
     Args:
@@ -70,20 +70,23 @@ def begin(
         **data: what it learns from.
 
     Returns:
-        The step of its last checkpoint, None without any.
+        The evaluations that its last checkpoint knows of, 0 without any.
 
     Raises:
         ConfigError: if it cannot be created or continued.
     """
     if not resume:
         run.create(config, preset, method=method, **({"data": data} if data else {}))
-        return None
+        return 0
     lengths = ("steps", "epochs")
     kept = {k: v for k, v in method.settings.items() if k not in lengths}
     check_method(run, method._replace(settings=kept))
     run.check_resumable(config)
     run.require_unchanged(differing(run.record().get("data", data), data))
-    return max(Checkpoints(run.checkpoints).steps(), default=None)
+    checkpoints = Checkpoints(run.checkpoints)
+    if not checkpoints.steps():
+        return 0
+    return int(checkpoints.restore("last").state["num_evaluations"])
 
 
 class GradientRun:
@@ -100,6 +103,7 @@ class GradientRun:
             dropped. 0 for a new run.
 
     Attributes:
+        path: the run's folder.
         num_evaluations: evaluations recorded so far, before a stop included.
         best: the highest mean evaluation return so far.
 
@@ -114,7 +118,7 @@ class GradientRun:
         statistics: ObservationStatistics | None = None,
         num_evaluations: int = 0,
     ) -> None:
-        self.parts, self._statistics = parts, statistics
+        self.path, self.parts, self._statistics = run.path, parts, statistics
         self.num_evaluations = num_evaluations
         check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]

@@ -1,46 +1,14 @@
 """A vector environment that hands over every episode that is played in it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from minari.data_collector import EpisodeBuffer
 
 from jax_es.checks import require
 from jax_es.streams import stream
 from jax_es.types import VectorEnv
-
-
-class RecordedEpisode(NamedTuple):
-    """One whole episode of ``T`` steps."""
-
-    seed: int
-    """Of the environment's reset."""
-    observations: np.ndarray
-    """``[T + 1, …]``, the last one included."""
-    actions: np.ndarray
-    """``[T, …]``, as they were executed."""
-    rewards: np.ndarray
-    """``[T]`` float64."""
-    terminations: np.ndarray
-    """``[T]`` bool, true at most in the last step."""
-    truncations: np.ndarray
-    """``[T]`` bool, likewise."""
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all numbers are; they are not where a simulation failed."""
-        parts = self.observations, self.actions, self.rewards
-        return all(bool(np.isfinite(part).all()) for part in parts)
-
-
-class _Playing(NamedTuple):
-    """An episode under way, with the generator of its noise."""
-
-    seed: int
-    noise: np.random.Generator
-    observations: list[np.ndarray]
-    actions: list[np.ndarray]
-    rewards: list[float]
 
 
 class RecordingEnv:
@@ -52,7 +20,8 @@ class RecordingEnv:
             before it is executed, in halves of the action's range. The policy does not
             learn of it.
         noise_seed: with an episode's own seed, of its noise.
-        on_episode: called with every episode that ended.
+        on_episode: called with every episode that ended: lists of T actions as they
+            were executed, T rewards, and T + 1 observations.
 
     Raises:
         ConfigError: if there is noise and actions have no range.
@@ -63,7 +32,7 @@ class RecordingEnv:
         env: VectorEnv,
         action_noise: float,
         noise_seed: int,
-        on_episode: Callable[[RecordedEpisode], None],
+        on_episode: Callable[[EpisodeBuffer], None],
     ) -> None:
         self._env = env
         self.num_envs = env.num_envs
@@ -80,7 +49,9 @@ class RecordingEnv:
         )
         self._action_noise, self._noise_seed = action_noise, noise_seed
         self._on_episode = on_episode
-        self._playing: dict[int, _Playing] = {}
+        # By the index of their environment: episodes under way, and their noise.
+        self._playing: dict[int, Any] = {}
+        self._noise: dict[int, np.random.Generator] = {}
 
     @property
     def action_space(self) -> Any:
@@ -94,9 +65,13 @@ class RecordingEnv:
         observation, info = self._env.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         for i in np.flatnonzero(mask).tolist():
-            noise = stream(self._noise_seed, "action noise", seed[i])
-            first = [observation[i].copy()]
-            self._playing[i] = _Playing(int(seed[i]), noise, first, [], [])
+            self._noise[i] = stream(self._noise_seed, "action noise", seed[i])
+            self._playing[i] = EpisodeBuffer(
+                seed=int(seed[i]),
+                observations=[observation[i].copy()],
+                actions=[],
+                infos={},
+            )
         return observation, info
 
     def step(
@@ -111,14 +86,10 @@ class RecordingEnv:
             episode.observations.append(observation[i].copy())
             episode.actions.append(actions[i].copy())
             episode.rewards.append(float(reward[i]))
+            episode.terminations.append(bool(terminated[i]))
+            episode.truncations.append(bool(truncated[i]))
             if terminated[i] or truncated[i]:
-                del self._playing[i]
-                flags = np.zeros((2, len(episode.rewards)), bool)
-                flags[:, -1] = terminated[i], truncated[i]
-                parts = episode.observations, episode.actions, episode.rewards
-                self._on_episode(
-                    RecordedEpisode(episode.seed, *map(np.array, parts), *flags)
-                )
+                self._on_episode(self._playing.pop(i))
         return result
 
     def halt(self, mask: np.ndarray) -> None:
@@ -131,7 +102,13 @@ class RecordingEnv:
         """Returns actions with noise, inside their range; each episode has its own."""
         space = self.single_action_space
         noise = np.zeros(actions.shape)
-        for i, episode in self._playing.items():
-            noise[i] = episode.noise.standard_normal(space.shape)
+        for i in self._playing:
+            noise[i] = self._noise[i].standard_normal(space.shape)
         noise *= self._action_noise * (space.high - space.low) / 2
         return np.clip(actions + noise, space.low, space.high).astype(actions.dtype)
+
+
+def is_finite(episode: EpisodeBuffer) -> bool:
+    """Returns whether all numbers are; they are not where a simulation failed."""
+    parts: Any = episode.observations, episode.actions, episode.rewards
+    return all(bool(np.isfinite(part).all()) for part in parts)

@@ -1,13 +1,10 @@
 """SAC and TD3 as SBX has them, learning one task: the only file that knows SBX.
 
-A training is a sequence of *stretches*. Each begins with a new episode, and with random
-numbers seeded by the run's seed and the steps taken so far. So networks, optimizers and
-the replay buffer are all that passes from one to the next. They are saved as arrays:
-what SBX itself saves are pickles, which may run any code when they are loaded.
+What a resume needs is saved as arrays: what SBX itself saves are pickles, which may run
+any code when they are loaded.
 """
 
 import itertools
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from sbx.td3.policies import TD3Policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
 
-from jax_es.checks import ConfigError
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
 from jax_es.runs.files import whole_file
@@ -68,7 +64,7 @@ class Teacher:
         capacity = min(settings.buffer_size, num_steps + settings.train_freq)
         _check_fits(settings, capacity, self._env)
         self._model = self._make_model(settings, capacity)
-        # SBX's own logger makes a temporary folder for each stretch.
+        # SBX's own logger makes a temporary folder.
         self._model.set_logger(Logger(None, []))
 
     @property
@@ -77,23 +73,20 @@ class Teacher:
         return int(self._model.num_timesteps)
 
     def learn(self, num_steps: int, on_step: Callable[[int], None]) -> None:
-        """Goes through one stretch.
+        """Learns until the training has taken ``num_steps`` environment steps.
 
         Args:
-            num_steps: environment steps, rounded up to whole updates.
+            num_steps: since the training began.
             on_step: called after each with the steps so far. If it raises, the
                 training is of no more use.
         """
-        stretch = stream(self._config.seed, "gradient teacher", self.num_steps)
-        # Python's, NumPy's and JAX' generators, the environment's and its actions'.
-        self._model.set_random_seed(int(stretch.integers(2**31)))
-        self._model.set_env(self._model.get_env())  # starts a new episode
 
         def go_on(*_: Any) -> bool:
             on_step(self.num_steps)
-            return True
+            return self.num_steps < num_steps
 
-        self._model.learn(num_steps, callback=go_on, reset_num_timesteps=False)
+        left = num_steps - self.num_steps
+        self._model.learn(left, callback=go_on, reset_num_timesteps=False)
 
     def mean(self) -> PyTree:
         """Returns θ of the actor without exploration, as our policy's ``"params"``."""
@@ -113,7 +106,7 @@ class Teacher:
         return self._model.predict(observations, deterministic=True)[0]
 
     def save(self, file: Path) -> None:
-        """Writes what the next stretch depends on, as arrays."""
+        """Writes networks, optimizers and replay buffer, as arrays."""
         model, buffer = self._model, self._model.replay_buffer
         counts = model.num_timesteps, model._n_updates, buffer.pos, int(buffer.full)
         leaves = enumerate(jax.tree.leaves(self._networks()))
@@ -124,33 +117,23 @@ class Teacher:
             )
 
     def restore(self, file: Path) -> None:
-        """Continues from what :meth:`save` wrote, under the same settings.
+        """Continues from what :meth:`save` wrote, in a new episode.
 
-        Raises:
-            ConfigError: if it is missing, or of other networks.
+        The random numbers of exploration are others than an uninterrupted training's.
         """
         model, buffer = self._model, self._model.replay_buffer
         leaves, structure = jax.tree.flatten(self._networks())
-        try:
-            with np.load(file) as state:  # which loads no pickle
-                arrays = [
-                    jnp.asarray(state[f"network_{i}"]) for i in range(len(leaves))
-                ]
-                if list(map(np.shape, leaves)) != list(map(np.shape, arrays)):
-                    raise ValueError("the networks have other shapes")
-                for name in REPLAY:
-                    getattr(buffer, name)[: len(state[name])] = state[name]
-                steps, updates, position, is_full = map(int, state["counts"])
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise ConfigError(
-                f"what SBX had learned cannot be continued from {file} ({error}); "
-                "start a new run with another --name. evaluate and load_policy do not "
-                "need it."
-            ) from error
+        with np.load(file) as state:  # which loads no pickle
+            arrays = [jnp.asarray(state[f"network_{i}"]) for i in range(len(leaves))]
+            for name in REPLAY:
+                getattr(buffer, name)[: len(state[name])] = state[name]
+            steps, updates, position, is_full = map(int, state["counts"])
         model.num_timesteps, model._n_updates = steps, updates
         buffer.pos, buffer.full = position, bool(is_full)
         for name, value in jax.tree.unflatten(structure, arrays).items():
             setattr(model.policy if hasattr(model.policy, name) else model, name, value)
+        seed = stream(self._config.seed, "gradient teacher", steps).integers(2**31)
+        model.set_random_seed(int(seed))
 
     def export(self, file: Path) -> None:
         """Writes what ``sbx.SAC.load`` and ``sbx.TD3.load`` read."""

@@ -1,11 +1,7 @@
-"""A teacher's training as a run: it learns and is evaluated in turn, and is saved.
+"""A teacher's training as a run: it learns, and is evaluated and saved in between."""
 
-An evaluation leaves a record, a checkpoint of θ, and all that the next stretch depends
-on. So a run that is stopped or killed goes on from its last evaluation.
-"""
-
+import contextlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_es.checks import ConfigError, require
@@ -40,8 +36,8 @@ def teach(
         run: the run's folder.
         resume: continue the run that is there.
         preset: recorded as where ``config`` comes from.
-        check_stop: called often; raises an exception to end the run. What went before
-            the last evaluation is saved then.
+        check_stop: called often; raises an exception to end the run, which then goes on
+            from its last evaluation.
 
     Raises:
         ValueError: (a ``ConfigError`` or a ``CheckpointError``) if the run cannot be
@@ -51,68 +47,64 @@ def teach(
     parts = build_for_evaluation(config)
     teacher: Teacher = sbx_teacher.Teacher(settings, config, settings.steps)
     folder = run.path / SBX_FOLDER
-
-    def on_step(taken: int) -> None:
-        check_stop()
-        progress.steps_done(taken)
+    state_file, method = folder / "state.npz", settings.method()
 
     def evaluate() -> None:
         mean, step = teacher.mean(), teacher.num_steps
         result = gradient_run.evaluate(mean, on_step=lambda _: check_stop())
         if step:
-            teacher.save(_state_file(folder, step))
+            teacher.save(state_file)
             teacher.export(folder / "model.zip")
-        # A resume needs both, so the last of the two makes the step count.
         record = gradient_run.save(result, mean, step, step)
-        for file in folder.glob("*.npz"):
-            if file != _state_file(folder, step):
-                file.unlink()
         progress.report(
             evaluation=f"{record.evaluation_return_mean:9.1f}",
             best=f"{record.best_evaluation_return:9.1f}",
             length=f"{record.evaluation_length_mean:7.1f}",
         )
 
-    try:
-        with run.lock():
-            method = settings.method()
-            step = begin(run, config, method, resume, preset)
-            first, num_evaluations = step or 0, 0
+    def on_step(taken: int) -> None:
+        check_stop()
+        progress.steps_done(taken)
+        if taken % settings.evaluate_every == 0 or taken == settings.steps:
+            evaluate()
+
+    with contextlib.closing(teacher), run.lock():
+        num_evaluations = begin(run, config, method, resume, preset)
+        first = max(Checkpoints(run.checkpoints).steps(), default=0)
+        require(
+            settings.steps >= first,
+            f"steps must be at least {first}, the steps that {run.path} has taken, got "
+            f"{settings.steps}.",
+        )
+        if first:  # before the first one a teacher is what the seed makes it
             require(
-                settings.steps >= first,
-                f"--steps must be at least {first}, the steps that {run.path} has "
-                f"taken, got {settings.steps}.",
+                state_file.exists(),
+                f"{run.path} cannot be continued: {state_file} is missing; start a new "
+                "run with another --name. evaluate and load_policy do not need it.",
             )
-            if step is not None:
-                state = Checkpoints(run.checkpoints).restore(step).state
-                num_evaluations = int(state["num_evaluations"])
-            if first:  # before the first one a teacher is what the seed makes it
-                teacher.restore(_state_file(folder, first))
-                run.resume(config)
-                run.update(method=method)
-            with GradientRun(run, parts, None, num_evaluations) as gradient_run:
-                clock = compilation_clock()
-                progress = StepProgress(settings.steps, first, clock=clock)
-                progress.message(
-                    opening(
-                        f"Resuming after {first} steps:" if resume else "Training",
-                        config,
-                        teacher.mean(),
-                        f" by {settings.algo.upper()}: {settings.steps:,} environment "
-                        "steps",
-                        run.path,
-                    )
+            teacher.restore(state_file)
+        if resume:
+            run.resume(config)
+            run.update(method=method)
+        with GradientRun(run, parts, None, num_evaluations) as gradient_run:
+            clock = compilation_clock()
+            progress = StepProgress(settings.steps, first, clock=clock)
+            progress.message(
+                opening(
+                    f"Resuming after {first} steps:" if resume else "Training",
+                    config,
+                    teacher.mean(),
+                    f" by {settings.algo.upper()}: {settings.steps:,} environment "
+                    "steps",
+                    run.path,
                 )
-                with progress:
-                    if num_evaluations == 0:
-                        evaluate()
-                    every = settings.evaluate_every
-                    while (taken := teacher.num_steps) < settings.steps:
-                        until = min((taken // every + 1) * every, settings.steps)
-                        teacher.learn(until - taken, on_step)
-                        evaluate()
-    finally:
-        teacher.close()
+            )
+            with progress:
+                # Killed between its two parts, a save is of an evaluation not recorded.
+                if num_evaluations == 0 or teacher.num_steps > first:
+                    evaluate()
+                if teacher.num_steps < settings.steps:
+                    teacher.learn(settings.steps, on_step)
 
 
 def _import_sbx() -> Any:
@@ -124,7 +116,3 @@ def _import_sbx() -> Any:
             "pip install -e '.[pretraining]'."
         ) from error
     return sbx_teacher
-
-
-def _state_file(folder: Path, step: int) -> Path:
-    return folder / f"{step}.npz"

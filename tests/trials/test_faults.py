@@ -28,16 +28,12 @@ from tests.trials.processes import Processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always")]
 
-minari = pytest.importorskip("minari")
-h5py = pytest.importorskip("h5py")
-
 COMMANDS = {
     "train": f"train {TINY} --num-generations 5 --name {{}}",
     "rarely": f"train {TINY} --num-generations 7 --checkpoint-every 3 --name {{}}",
     "seeds": f"train {TINY} --num-generations 2 --seeds 3 --name {{}}",
     "pretrain": f"pretrain {CLONE} --epochs 3 --steps-per-epoch 2 --warmup-steps 1 "
     "--batch-size 2 --name {}",
-    "collect": "collect runs/es --dataset {}-v0 --episodes 7 --num-slots 1",
 }
 
 
@@ -64,8 +60,6 @@ def undisturbed(made, processes, tmp_path_factory):
 
 def resumed(kind: str) -> str:
     """The command that continues a disturbed run."""
-    if kind == "collect":
-        return f"{COMMANDS[kind].format('torn')} --resume"
     return f"{COMMANDS[kind].split()[0]} --resume --name torn"
 
 
@@ -74,7 +68,7 @@ def recover(processes, folder, kind):
     ended = processes.run(folder, resumed(kind))
     if ended.code == 2:
         (line,) = ended.errors
-        assert "is not a run" in line or "there is no dataset" in line
+        assert "is not a run" in line
         ended = processes.run(folder, COMMANDS[kind].format("torn"))
     assert ended.code == 0, ended.lines
     assert not any("Traceback" in line for line in ended.lines)
@@ -112,31 +106,8 @@ def assert_equal_runs(one: Path, two: Path) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def assert_equal_datasets(one: Path, two: Path) -> None:
-    """Compares everything in the HDF5 files, and what the metadata count."""
-
-    def read(path):
-        found = {}
-        with h5py.File(path / "data" / "main_data.hdf5") as file:
-            file.visititems(
-                lambda name, x: found.update(
-                    {name: x[()].tolist() if isinstance(x, h5py.Dataset) else None}
-                )
-            )
-        metadata = json.loads((path / "data" / "metadata.json").read_text())
-        return found, [metadata[f"total_{name}"] for name in ("episodes", "steps")]
-
-    assert read(one) == read(two)
-
-
 def assert_equal(folder, undisturbed, kind):
-    if kind == "collect":
-        one, two = Path("torn-v0"), Path("whole-collect-v0")
-        assert_equal_datasets(folder / "datasets" / one, undisturbed / "datasets" / two)
-    else:
-        assert_equal_runs(
-            folder / "runs" / "torn", undisturbed / "runs" / f"whole-{kind}"
-        )
+    assert_equal_runs(folder / "runs" / "torn", undisturbed / "runs" / f"whole-{kind}")
 
 
 # Signals at any operation on a file. Shares of all operations, drawn once.
@@ -146,7 +117,7 @@ SIGNALS = [
     (kind, signum, round(MOMENTS.random(), 3))
     for kind, kills, stops in (
         *(("train", 6, 1), ("rarely", 3, 1), ("seeds", 3, 1)),
-        *(("pretrain", 3, 1), ("collect", 3, 1)),
+        ("pretrain", 3, 1),
     )
     for signum in [
         *[signal.SIGKILL] * kills,
@@ -172,7 +143,7 @@ def test_a_signal_at_any_operation(kind, signum, share, world, processes, undist
     assert_equal(world, folder, kind)
 
 
-@pytest.mark.parametrize("kind", ["train", "seeds", "collect"])
+@pytest.mark.parametrize("kind", ["train", "seeds"])
 def test_killed_again_and_again_at_random_instants(kind, world, processes, undisturbed):
     """Three times, by a clock; also between the operations."""
     random_number = random.Random(kind).random
@@ -187,8 +158,7 @@ def test_killed_again_and_again_at_random_instants(kind, world, processes, undis
 
     commands = [COMMANDS[kind].format("torn"), *[resumed(kind)] * 2]
     codes = [processes.run(world, command, watch=kill).code for command in commands]
-    # It may have been faster; a killed collection leaves nothing to resume.
-    assert set(codes) <= {-signal.SIGKILL, 0, 2 if kind == "collect" else 0}
+    assert set(codes) <= {-signal.SIGKILL, 0}  # it may have been faster
     recover(processes, world, kind)
     assert_equal(world, undisturbed[0], kind)
 
@@ -200,7 +170,7 @@ def test_killed_again_and_again_at_random_instants(kind, world, processes, undis
     ("kind", "share"),
     [
         *(("train", 0.01), ("train", 0.2), ("train", 0.5), ("train", 0.95)),
-        *(("pretrain", 0.3), ("pretrain", 0.8), ("collect", 0.3), ("collect", 0.8)),
+        *(("pretrain", 0.3), ("pretrain", 0.8)),
     ],
 )
 def test_a_disk_that_is_full_from_some_operation_on(

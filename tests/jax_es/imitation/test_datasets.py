@@ -86,9 +86,9 @@ def create(dataset_id, observation_space, action_space, observations, actions):
         )
 
 
-def refused(dataset, config, **more):
+def refused(dataset, config):
     with pytest.raises(ConfigError) as caught:
-        read_episodes(dataset, config, **more)
+        read_episodes(dataset, config)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -116,16 +116,6 @@ def test_a_dataset_without_an_environment_is_known_by_its_spaces(root):
     assert "observes Dict('state': Box(" in refused("e-v0", config())
 
 
-def test_numbers_that_are_not_finite(root):
-    for name, observation, action in (
-        ("observations", np.nan, 1.0),
-        ("actions", 1.0, np.inf),
-    ):
-        arrays = np.full((4, 4), observation), np.full((3, 1), action)
-        create(f"{name}-v0", box(4), box(1), *arrays)
-        assert f"{name} that are not finite" in refused(f"{name}-v0", config())
-
-
 def test_a_dataset_of_another_environment(root, record):
     env = gymnasium.make("CartPole-v1")
     record("cart-v0", env, randomly(env), 1)
@@ -150,24 +140,25 @@ def test_where_datasets_are_looked_for(root, tmp_path, monkeypatch):
     assert find_dataset("a-v0") == Path("datasets/a-v0")
 
 
-def test_damaged_datasets(root, record):
-    env = gymnasium.make("InvertedPendulum-v5")
-    record("a-v0", env, randomly(env), 3)
-    data = root / "a-v0" / "data"
-    file, metadata = data / "main_data.hdf5", data / "metadata.json"
-    whole, text = file.read_bytes(), metadata.read_text()
-    for damage in (whole[: len(whole) // 2], whole[:-100], b""):
-        file.write_bytes(damage)
-        assert f"dataset {root / 'a-v0'} cannot be read (" in refused("a-v0", config())
-    file.write_bytes(whole)
-    for field, value in (("total_episodes", 4), ("total_steps", 10**13)):
-        metadata.write_text(json.dumps({**json.loads(text), field: value}))
-        assert "cannot be read" in refused("a-v0", config())
-    metadata.write_text(text[:-20])
-    assert "cannot be read" in refused("a-v0", config())
-    metadata.write_text(text)
-    assert len(read_episodes("a-v0", config()).lengths) == 3
-    metadata.write_text(
-        json.dumps({**json.loads(text), "total_episodes": 0, "total_steps": 0})
-    )
+def test_a_damaged_dataset_and_an_empty_one(root):
+    create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    file = root / "a-v0" / "data" / "main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:-100])
+    assert f"dataset {root / 'a-v0'} cannot be read (" in refused("a-v0", config())
+    metadata = file.with_name("metadata.json")
+    metadata.write_text(metadata.read_text().replace('steps": 3', 'steps": 0'))
     assert "holds no episode" in refused("a-v0", config())
+
+
+@pytest.mark.parametrize("missing", ["observation_space", "action_space"])
+def test_no_entry_point_of_a_dataset_is_called(root, missing):
+    """Minari calls ``gymnasium.make`` on what a dataset names if a space is missing."""
+    create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    metadata = root / "a-v0" / "data" / "metadata.json"
+    spec = gymnasium.spec("InvertedPendulum-v5")
+    spec.entry_point, spec.kwargs = "os:system", {"command": f"touch {root / 'mark'}"}
+    stored = {**json.loads(metadata.read_text()), "env_spec": spec.to_json()}
+    del stored[missing]
+    metadata.write_text(json.dumps(stored))
+    assert "names no spaces" in refused("a-v0", config())
+    assert not (root / "mark").exists()

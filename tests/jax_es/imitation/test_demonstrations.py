@@ -1,7 +1,6 @@
-"""Collected datasets: true to the environment, continued, never half written."""
+"""Collected datasets: true to the environment, extended, never half written."""
 
-import json
-import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import pytest
 
 from jax_es.collect import main
 from jax_es.config import EnvConfig, RolloutConfig
-from jax_es.imitation.dataset_writer import DatasetWriter
-from jax_es.imitation.datasets import read_episodes, read_metadata
-from jax_es.imitation.demonstrations import collect, digest
+from jax_es.imitation import demonstrations
+from jax_es.imitation.datasets import read_episodes
+from jax_es.imitation.demonstrations import first_seed
 from jax_es.imitation.gradient_run import checkpoint_state
-from jax_es.imitation.recording_env import RecordedEpisode
+from jax_es.imitation.recording_env import RecordingEnv
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.training.build import TrainConfig, make_policy, with_target_return
@@ -26,10 +25,8 @@ from jax_es.training.load_policy import (
     spaces,
 )
 from models import DecisionTransformerConfig, MLPConfig
-from tests.probe_envs import TargetEnv
 
 minari = pytest.importorskip("minari")
-h5py = pytest.importorskip("h5py")
 
 LIMIT = 20
 """Some Hoppers have fallen by then, others have not."""
@@ -106,8 +103,8 @@ def test_gymnasium_repeats_every_episode_to_the_bit(
     dataset = minari.load_dataset("a-v0")
     env = dataset.recover_environment()
     assert (env.spec.id, env.spec.max_episode_steps) == (env_id, limit)
-    first_seed = read_metadata(path)["jax_es"]["first_seed"]
-    assert seeds(path) == [first_seed + i for i in range(12)]
+    first_seed = opened(path).storage.metadata["jax_es"]["first_seed"]
+    assert sorted(seeds(path)) == [first_seed + i for i in range(12)]
     endings = set()
     for episode, seed in zip(dataset, seeds(path), strict=True):
         observation, _ = env.reset(seed=seed)
@@ -164,7 +161,7 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
     path = collected(runs / "mlp", "--action-noise", "0.1", "--seed", "3")
     returns = [each.rewards.sum() for each in opened(path)]
     steps = sum(len(each) for each in opened(path))
-    trained, metadata = load_mean(runs / "mlp"), read_metadata(path)
+    trained, metadata = load_mean(runs / "mlp"), opened(path).storage.metadata
     assert metadata["algorithm_name"] == "openai-es"
     assert metadata["total_steps"] == steps
     ours = metadata["jax_es"]
@@ -172,7 +169,6 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
         "run": "mlp",
         "checkpoint": "best",
         "generation": trained.generation,
-        "weights": digest(trained),
         "target_return": None,
         "action_noise": 0.1,
         "seed": 3,
@@ -197,108 +193,48 @@ def test_a_dataset_grows(runs):
     before = list(opened(path))
     collected(runs / "mlp", "--resume", episodes=5)
     whole = collected(runs / "mlp", dataset="whole-v0", episodes=5)
-    assert seeds(path) == seeds(whole)
-    for one, two in zip(opened(path), opened(whole), strict=True):
-        np.testing.assert_allclose(one.rewards, two.rewards, rtol=1e-3, atol=1e-3)
+    grown, expected = (
+        {seed: each.rewards for seed, each in zip(seeds(x), opened(x), strict=True)}
+        for x in (path, whole)
+    )
+    assert set(grown) == set(expected)
+    for seed, rewards in grown.items():
+        np.testing.assert_allclose(rewards, expected[seed], rtol=1e-3, atol=1e-3)
     for one, two in zip(before, opened(path), strict=False):
         np.testing.assert_array_equal(one.observations, two.observations)
 
 
-class Stop(Exception):
-    pass
+def test_a_stop_leaves_what_was_there(runs, root, monkeypatch, capsys):
+    path = collected(runs / "mlp", episodes=2)
+    before = {file.name: file.read_bytes() for file in (path / "data").iterdir()}
+    step = RecordingEnv.step
+
+    def step_and_stop(self, actions):
+        signal.raise_signal(signal.SIGTERM)
+        return step(self, actions)
+
+    monkeypatch.setattr(RecordingEnv, "step", step_and_stop)
+    for dataset, more in (("a-v0", ["--resume"]), ("b-v0", [])):
+        arguments = [str(runs / "mlp"), "--dataset", dataset, "--episodes", "4", *more]
+        assert main(arguments) == 128 + signal.SIGTERM
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"SIGTERM: nothing is written to datasets/{dataset}; start" in line
+    assert {f.name: f.read_bytes() for f in (path / "data").iterdir()} == before
+    assert [entry.name for entry in root.iterdir()] == ["a-v0"]
 
 
-class FakePlayer:
-    """Plays episodes of three steps that hold their seed; slow seeds end last."""
-
-    num_slots = 2
-
-    def __init__(self, slow=(), failing=()):
-        self.slow, self.failing, self.played = slow, failing, []
-        self.ended = []
-
-    def play(self, seeds, on_step):
-        self.ended.clear()
-        self.played += seeds.tolist()
-        for seed in sorted(seeds.tolist(), key=lambda seed: seed in self.slow):
-            on_step()
-            value = np.nan if seed in self.failing else seed
-            self.ended.append(episode(seed, value))
-
-
-def episode(seed, value=0.0):
-    return RecordedEpisode(
-        seed,
-        np.full((4, 3), value, np.float32),
-        np.full((3, 2), value, np.float32),
-        np.full(3, value, np.float64),
-        np.arange(3) == 2,
-        np.zeros(3, bool),
+def test_failed_episodes_are_left_out(runs, root, monkeypatch):
+    first = first_seed(0)
+    monkeypatch.setattr(
+        demonstrations, "is_finite", lambda each: each.seed not in (first, first + 3)
     )
-
-
-def new_writer(path):
-    path.mkdir(parents=True, exist_ok=True)
-    writer = DatasetWriter(path)
-    writer.create("a-v0", TargetEnv(1), EnvConfig("CartPole-v1"))
-    return writer
-
-
-FIRST = 100
-
-
-def wanted(count):
-    return FIRST + np.arange(count)
-
-
-def test_a_stop_keeps_what_has_ended_and_a_resume_adds_the_rest(root):
-    writer = new_writer(root / "a-v0")
-    steps = iter(range(7))
-
-    def stop():
-        if next(steps, None) is None:
-            raise Stop
-
-    with pytest.raises(Stop):
-        collect(FakePlayer(slow=[FIRST + 4]), writer, wanted(9), {}, stop)
-    assert [path.name for path in writer.path.iterdir()] == ["data"]
-    written = seeds(writer.path)
-    assert written == [FIRST + i for i in (0, 1, 2, 3, 5, 6, 7)]
-    writer.extend()
-    player = FakePlayer()
-    collect(player, writer, wanted(9), {})
-    assert player.played == [FIRST + 4, FIRST + 8]
-    assert seeds(writer.path) == [*written, *player.played]
-
-
-def test_failed_episodes_are_left_out(root):
-    writer = new_writer(root / "a-v0")
-    found = collect(FakePlayer(failing=[FIRST + 1]), writer, wanted(5), {"more": 1})
-    assert found["failed_seeds"] == [FIRST + 1]
-    assert seeds(writer.path) == [FIRST + i for i in (0, 2, 3, 4)]
-    assert read_metadata(writer.path)["jax_es"] == found
-    assert found["more"] == 1
-    with pytest.raises(ValueError, match="all 1 episodes have numbers that are not"):
-        collect(FakePlayer(failing=[FIRST]), new_writer(root / "b-v0"), wanted(1), {})
-
-
-def test_a_killed_writer_leaves_the_dataset_as_it_was(root):
-    """Killed while it writes, and between the two files that it puts into place."""
-    collect(FakePlayer(), new_writer(root / "a-v0"), wanted(2), {})
-    path = root / "a-v0"
-    killed = DatasetWriter(path)
-    killed.extend()
-    killed.append([episode(FIRST + 2), episode(FIRST + 3)])
-    assert seeds(path) == [FIRST, FIRST + 1]
-    shutil.copy(path / ".draft" / "data" / "main_data.hdf5", path / "data")
-    assert seeds(path) == [FIRST, FIRST + 1]
-    writer, player = DatasetWriter(path), FakePlayer()
-    assert not (path / ".draft").exists()
-    writer.extend()
-    collect(player, writer, wanted(6), {})
-    assert player.played == [FIRST + 4, FIRST + 5]
-    assert seeds(path) == [FIRST + i for i in range(6)]
-    assert opened(path).total_steps == 18
+    path = collected(runs / "mlp", episodes=5)
+    ours = opened(path).storage.metadata["jax_es"]
+    assert sorted(ours["failed_seeds"]) == [first, first + 3]
+    assert sorted(seeds(path)) == [first + 1, first + 2, first + 4]
+    arguments = [str(runs / "mlp"), "--dataset", "b-v0", "--episodes", "1"]
+    assert main(arguments) == 2
+    assert [entry.name for entry in root.iterdir()] == ["a-v0"]
 
 
 def refused(arguments, capsys):
@@ -314,8 +250,8 @@ def refused(arguments, capsys):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--dataset", "name"], "--dataset must be an id such as hopper-v0"),
-        (["--action-noise", "-0.1"], "--action-noise must be at least 0"),
+        (["--dataset", "name"], "dataset must be an id such as hopper-v0"),
+        (["--action-noise", "-0.1"], "action_noise must be at least 0"),
         (["--target-return", "100"], "--target-return: policy mlp has no target"),
         (["--resume"], "--resume: there is no dataset datasets/a-v0"),
     ],
@@ -326,7 +262,7 @@ def test_bad_options(runs, capsys, options, complaint):
     assert not Path("datasets").exists()
 
 
-def test_bad_runs_and_datasets(runs, root, capsys, monkeypatch):
+def test_bad_runs_and_datasets(runs, capsys, monkeypatch):
     arguments = [runs / "mlp", "--dataset", "a-v0", "--episodes", "2"]
     assert "is not a run" in refused(["runs/none", *arguments[1:]], capsys)
     noise = [runs / "cart", *arguments[1:], "--action-noise", "0.1"]
@@ -341,22 +277,6 @@ def test_bad_runs_and_datasets(runs, root, capsys, monkeypatch):
     assert "action_noise was 0.0, now 0.5; seed was 0, now 1." in line
     line = refused([runs / "transformer", *arguments[1:], "--resume"], capsys)
     assert "run was 'mlp', now 'transformer'" in line
-    with RunDirectory(root / "a-v0").lock():
-        line = refused([*arguments, "--resume"], capsys)
-    assert "by another process" in line
-
-    metadata = root / "a-v0" / "data" / "metadata.json"
-    file = metadata.with_name("main_data.hdf5")
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-100])
-    line = refused([*arguments, "--resume"], capsys)
-    assert "dataset datasets/a-v0 cannot be read (" in line
-    file.write_bytes(whole)
-    stored = json.loads(metadata.read_text())
-    del stored["jax_es"]
-    metadata.write_text(json.dumps(stored))
-    line = refused([*arguments, "--resume"], capsys)
-    assert "was not collected by this program" in line
 
     monkeypatch.setitem(sys.modules, "minari", None)
     assert "pip install -e '.[pretraining]'" in refused(arguments, capsys)

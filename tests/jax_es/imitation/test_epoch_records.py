@@ -2,17 +2,13 @@
 
 import io
 
-import pytest
-
 from jax_es.cli.progress import Progress
 from jax_es.imitation.epoch_records import (
-    CLONING_FILE,
     EPOCHS,
     EpochRecord,
     read_epochs,
     write_epoch,
 )
-from jax_es.runs.metrics import MetricsError
 
 
 def record(epoch, loss=0.25):
@@ -27,13 +23,6 @@ def test_a_repeated_epoch_takes_its_place_and_the_later_ones(tmp_path):
         write_epoch(tmp_path, record(epoch))
     write_epoch(tmp_path, record(1, loss=0.5))
     assert read_epochs(tmp_path) == [record(0), record(1, loss=0.5)]
-
-
-@pytest.mark.parametrize("text", ["{", "{}", "[]"])
-def test_other_lines_are_refused(tmp_path, text):
-    (tmp_path / CLONING_FILE).write_text(text + "\n")
-    with pytest.raises(MetricsError, match="restore it from a backup"):
-        read_epochs(tmp_path)
 
 
 def test_what_is_shown():

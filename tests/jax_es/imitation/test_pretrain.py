@@ -1,9 +1,6 @@
 """Cloning as a run: what it leaves, how it resumes, and one line for bad input."""
 
 import dataclasses
-import json
-import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -15,9 +12,10 @@ import pytest
 import jax_es
 from jax_es import pretrain
 from jax_es.cli.signals import Stopped
-from jax_es.config import CloningConfig, EvaluationConfig
+from jax_es.config import CloningConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation import clone_run
-from jax_es.imitation.clone_run import CloneRun, pretrain_run
+from jax_es.imitation.clone_run import pretrain_run
+from jax_es.imitation.cloning import Cloner
 from jax_es.imitation.datasets import read_episodes
 from jax_es.imitation.epoch_records import read_epochs
 from jax_es.presets import for_cloning, preset
@@ -28,10 +26,11 @@ from jax_es.runs.find import find_run
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.records import WALL_CLOCK_FIELDS
-from jax_es.training.generation import initial_state
+from jax_es.training import generation
 from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
 
+KEY = jax.random.key(0)
 DATASET = "pendulum/balanced-v0"
 CLONING = CloningConfig(
     steps_per_epoch=11,
@@ -187,13 +186,6 @@ def test_more_epochs_continue_a_finished_run(folder, capsys):
     assert "holds a run already" in refused([*TINY, "--name", "a"], capsys)
     line = refused(["--resume", "--name", "a", "--policy", "lstm"], capsys)
     assert "it was mlp, now lstm" in line
-    shutil.copytree(os.environ["MINARI_DATASETS_PATH"], "datasets")
-    metadata = Path("datasets") / DATASET / "data" / "metadata.json"
-    fewer = {"total_episodes": 5, "total_steps": 200}
-    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), **fewer}))
-    os.environ["MINARI_DATASETS_PATH"] = "datasets"
-    line = refused(["--resume", "--name", "a"], capsys)
-    assert "num_steps was 240, now 200" in line
 
 
 def test_observation_statistics_are_the_datasets(folder):
@@ -221,26 +213,29 @@ def test_a_balanced_pole_is_cloned(folder):
     assert result.best_evaluation == 1000.0
 
 
-def test_settings_that_ask_for_the_impossible_are_said():
+def test_settings_that_ask_for_the_impossible_are_said(folder):
     far = config()
     policy = dataclasses.replace(far.policy, target_return=61.0)
-    settings = dataclasses.replace(CLONING, warmup_steps=33)
+    settings = dataclasses.replace(CLONING, steps_per_epoch=1, epochs=1)
     with (
         pytest.warns(UserWarning, match=r"61 is far above .* best return is 40\.0"),
-        pytest.warns(UserWarning, match="warmup_steps 33 outlast the run's 33 steps"),
+        pytest.warns(UserWarning, match="warmup_steps 10 outlast the run's 1 steps"),
     ):
-        ready = CloneRun(dataclasses.replace(far, policy=policy), settings, DATASET)
-    ready.parts.close()
-    assert ready.target_returns == (61.0, 40.0)
+        far = dataclasses.replace(far, policy=policy)
+        result = pretrain_run(far, settings, DATASET, "runs/far")
+    (record,) = result.records
+    assert [each["target_return"] for each in record.evaluations] == [61.0, 40.0]
 
 
 def test_cloning_begins_with_an_evolutions_weights(folder):
-    """Both draw the same initial weights from the same seed; and 40 is asked once."""
-    clone, evolution = CloneRun(config(), CLONING, DATASET), build(config())
-    evolved = initial_state(evolution).es.mean
-    jax.tree.map(np.testing.assert_array_equal, clone.initial.mean, evolved)
-    assert clone.target_returns == (40.0,)
-    clone.parts.close()
+    """Both draw the same initial weights from the same seed."""
+    evolution = build(config())
+    cloner = Cloner(
+        evolution.policy, CLONING, evolution.devices, None, KEY, RolloutConfig()
+    )
+    evolved = generation.initial_state(evolution).es.mean
+    begun = clone_run.initial_state(cloner, config().seed).mean
+    jax.tree.map(np.testing.assert_array_equal, begun, evolved)
     evolution.close()
 
 
@@ -298,22 +293,3 @@ def test_a_loss_that_diverges_ends_in_one_line(capsys, folder):
     assert line.startswith("error: ")
     assert "no longer finite in epoch 1" in line
     assert "--learning-rate" in line
-
-
-def test_a_stop_signal_leaves_a_resumable_run(capsys, folder, monkeypatch):
-    write = clone_run.write_epoch
-
-    def write_and_stop(*args):
-        write(*args)
-        signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(clone_run, "write_epoch", write_and_stop)
-        assert pretrain.main([*TINY, "--name", "a"]) == 128 + signal.SIGTERM
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line == (
-        "SIGTERM: the first 11 steps are saved in runs/a; continue with python -m "
-        "jax_es.pretrain --resume --name a"
-    )
-    assert pretrain.main(["--resume", "--name", "a"]) == 0
-    assert len(read_epochs(folder / "runs" / "a")) == 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jax_es.imitation.recording_env import RecordingEnv
+from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from tests.probe_envs import TargetEnv
 
 
@@ -48,7 +48,7 @@ def test_numbers_that_are_not_finite_are_noticed(what):
     episodes = []
     probe = TargetEnv(1, 3, 3, broken={5: what})
     play(RecordingEnv(probe, 0.0, 0, episodes.append), [4, 5], half_way)
-    assert {each.seed: each.is_finite for each in episodes} == {4: True, 5: False}
+    assert {each.seed: is_finite(each) for each in episodes} == {4: True, 5: False}
 
 
 def recorded(num_envs, sigma, noise_seed=0, num_episodes=300):
@@ -69,5 +69,5 @@ def test_noise_depends_on_the_episode_alone():
     for seed, each in alone.items():
         np.testing.assert_array_equal(each.actions, beside[seed].actions)
     other = recorded(1, 0.1, 1, 6)
-    starts = [x[seed].actions[0, 0] for x in (alone, other) for seed in range(6)]
+    starts = [x[seed].actions[0][0] for x in (alone, other) for seed in range(6)]
     assert len(set(starts)) == 12

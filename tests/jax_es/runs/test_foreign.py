@@ -1,4 +1,4 @@
-"""Runs and datasets made elsewhere: nothing in them runs code or writes outside."""
+"""Runs made elsewhere: nothing in them runs code or writes outside."""
 
 import dataclasses
 import importlib
@@ -13,9 +13,13 @@ import pytest
 
 from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
 from jax_es.checks import ConfigError
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.imitation.cloning import CloningConfig
-from jax_es.imitation.datasets import read_episodes, read_metadata
+from jax_es.config import (
+    CloningConfig,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
@@ -64,107 +68,6 @@ def refused(main, arguments, capsys):
     (line,) = err.splitlines()
     assert line.startswith("error: ")
     return line
-
-
-@pytest.fixture(scope="module")
-def collected(trained, tmp_path_factory):
-    """Collected from a run, four episodes."""
-    pytest.importorskip("minari")
-    root = tmp_path_factory.mktemp("datasets")
-    arguments = [str(trained), "--dataset", "a-v0", "--episodes", "4"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
-        assert collect.main([*arguments, "--root", str(root)]) == 0
-    return root
-
-
-@pytest.fixture
-def dataset(collected):
-    """A copy of that dataset in the working directory."""
-    shutil.copytree(collected, "datasets")
-    return Path("datasets/a-v0")
-
-
-def edit(dataset, **changes):
-    """Changes entries of a dataset's metadata, and removes those that become None."""
-    file = dataset / "data" / "metadata.json"
-    values = {**json.loads(file.read_text()), **changes}
-    left = {name: value for name, value in values.items() if value is not None}
-    file.write_text(json.dumps(left))
-
-
-RESUME = ["--dataset", "a-v0", "--episodes", "6", "--resume"]
-CLONE = ["inverted-pendulum", "--policy", "mlp", "--dataset", "a-v0"]
-
-
-@pytest.mark.parametrize(
-    ("missing", "spec"),
-    [
-        (("observation_space", "action_space"), "env_spec"),
-        (("action_space",), "env_spec"),
-        ((), "env_spec"),
-        ((), "eval_env_spec"),
-    ],
-)
-def test_no_entry_point_of_a_dataset_is_called(
-    dataset, trained, folder, capsys, missing, spec
-):
-    """Minari calls ``gymnasium.make`` on what a dataset names if spaces are missing."""
-    marker = folder / "executed"
-    stored = json.loads((dataset / "data" / "metadata.json").read_text())
-    planted = json.loads(stored["env_spec"])
-    planted |= {"entry_point": "os:system", "kwargs": {"command": f"touch {marker}"}}
-    edit(dataset, **dict.fromkeys(missing), **{spec: json.dumps(planted)})
-    if missing:
-        for main, arguments in (
-            (pretrain.main, CLONE),
-            (collect.main, [trained, *RESUME]),
-        ):
-            line = refused(main, arguments, capsys)
-            assert f"a-v0 cannot be used: its metadata.json has no {missing[0]}" in line
-    else:
-        assert collect.main([str(trained), *RESUME]) == 0
-    assert not marker.exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"total_episodes": "abc"}, "total_episodes must be int, got 'abc'"),
-        ({"observation_space": '{"type": "Box"}'}, "cannot be read ("),
-    ],
-)
-def test_edited_metadata_of_a_dataset_are_one_line(dataset, capsys, changes, words):
-    edit(dataset, **changes)
-    line = refused(pretrain.main, CLONE, capsys)
-    assert "datasets/a-v0 cannot be read (" in line
-    assert words in line
-
-
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"[]"], ids=len)
-def test_metadata_that_are_no_object_are_one_line(dataset, trained, capsys, content):
-    (dataset / "data" / "metadata.json").write_bytes(content)
-    line = refused(pretrain.main, CLONE, capsys)
-    assert "datasets/a-v0 cannot be read (" in line
-
-
-@pytest.mark.parametrize(
-    ("recipe", "words"),
-    [(5, "was not collected by this program"), ({}, "would change the dataset a-v0")],
-)
-def test_an_edited_recipe_is_one_line(dataset, trained, capsys, recipe, words):
-    metadata = json.loads((dataset / "data" / "metadata.json").read_text())
-    edit(dataset, jax_es={**metadata["jax_es"], "recipe": recipe})
-    assert words in refused(collect.main, [trained, *RESUME], capsys)
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_resumed_collection_corrects_the_number_of_steps(dataset, trained):
-    edit(dataset, total_steps=7)
-    assert collect.main([str(trained), *RESUME]) == 0
-    metadata = read_metadata(dataset)
-    lengths = read_episodes(dataset, TINY).lengths
-    assert (metadata["total_episodes"], metadata["total_steps"]) == (6, lengths.sum())
 
 
 @pytest.fixture
