@@ -11,6 +11,7 @@ PROGRAMS = {
     "evaluate": "play episodes with the policies of runs",
     "plot": "draw learning curves and other figures of runs",
     "report": "write one HTML page about runs",
+    "export": "write a policy as a folder for others",
     "tune": "search for hyperparameters",
     "teacher": "train a policy by gradients, with SAC or TD3",
     "collect": "record a run's episodes as a dataset",

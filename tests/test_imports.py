@@ -38,11 +38,14 @@ HOMES = {
         ),  # how failures are told apart, and cores
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
-    "orbax": {"runs/checkpoint", "runs/state_arrays"},
+    "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
+    "safetensors": {"runs/exported"},
+    "huggingface_hub": {"runs/exported"},
     "evosax": {"es/evosax_bridge"},
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
-        *("benchmark", "teacher", "collect", "tune", "train_config", "config"),
+        *("benchmark", "teacher", "collect", "tune", "export"),
+        *("train_config", "config"),
     },
     "rich": {"cli/progress"},
     "tensorboardX": {"runs/tracking"},

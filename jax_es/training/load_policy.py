@@ -14,7 +14,8 @@ from jax_es.rollout.observation_statistics import (
     View,
     normalized,
 )
-from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.checkpoint import CheckpointError
+from jax_es.runs.exported import local_folder, restore
 from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.trust import check_imports
@@ -38,6 +39,16 @@ class TrainedMean(NamedTuple):
     method: Method = OPENAI_ES
     """How the run was trained."""
 
+    def state(self) -> PyTree:
+        """Returns all that it acts with, laid out as in a checkpoint."""
+        parts: dict[str, PyTree] = {
+            "es": {"mean": self.mean, "generation": np.int32(self.generation)},
+            "reference": self.reference,
+        }
+        if self.statistics is not None:
+            parts["observation_statistics"] = self.statistics._asdict()
+        return parts
+
     def view(self) -> View:
         """Returns how the policy sees observations."""
         rollout = self.config.rollout
@@ -52,7 +63,7 @@ def load_mean(
     """Reads the mean policy of a run.
 
     Args:
-        run: the run's folder, ``runs/<name>``.
+        run: the run's folder, ``runs/<name>``, or an exported one.
         checkpoint: ``"best"`` (highest evaluation return), ``"last"`` or a number of
             finished generations.
         trust: whether the modules of its environment (``module:id``) and its policy
@@ -62,10 +73,10 @@ def load_mean(
         ConfigError: if the folder is no run, or names a module that is not trusted.
         CheckpointError: if the checkpoint is missing or damaged.
     """
-    directory = find_run(run)
+    directory = find_run(local_folder(run))
     config, method = directory.config(), directory.method()
     check_imports(config, directory.path, trust)
-    restored = Checkpoints(directory.checkpoints).restore(checkpoint)
+    restored = restore(directory, checkpoint)
     state, statistics = restored.state, None
     try:
         mean = state["es"]["mean"]
@@ -238,7 +249,8 @@ def load_policy(
     """Loads a run's mean policy.
 
     Args:
-        run: the run's folder, ``runs/<name>``.
+        run: the run's folder, ``runs/<name>``, one that ``jax-es export`` wrote, or
+            ``hf://owner/name`` for such a one on the Hugging Face hub.
         checkpoint: ``"best"``, ``"last"`` or a number of finished generations.
         seed: for policies that sample their actions.
         trust: whether the module of its environment (``module:id``) may be imported,

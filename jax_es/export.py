@@ -1,0 +1,194 @@
+"""Exports a trained policy: ``python -m jax_es.export RUN DIRECTORY``.
+
+The folder has the layout of a model on the Hugging Face hub: weights, configuration and
+a model card. ``load_policy`` reads it, wherever it is copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from jax_es.checks import ConfigError, require
+from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.runs.directory import trust_option
+from jax_es.runs.find import find_run
+from jax_es.runs.folders import CONFIG_FILE
+from jax_es.runs.metrics import records_so_far
+from jax_es.runs.reproduce import command
+from jax_es.train_config import policy_kind
+
+if TYPE_CHECKING:
+    from jax_es.runs.directory import RunDirectory
+    from jax_es.runs.records import GenerationRecord
+    from jax_es.training.load_policy import TrainedMean
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Writes a run's mean policy as a folder in the layout of the Hugging Face hub."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder, runs/NAME."""
+    directory: Annotated[Path, tyro.conf.Positional]
+    """Where to write; a new or an empty folder."""
+    checkpoint: str = "best"
+    """best (highest evaluation return in training), last, or a number of finished
+    generations."""
+    video: Path | None = None
+    """A video (.mp4, .gif) to show in the model card."""
+    trust: bool = False
+    """Export a run whose environment (module:id) or policy (module:Name) is a module's.
+    Who loads it has to trust that module, too."""
+
+    def __post_init__(self) -> None:
+        """Checks the files."""
+        require(
+            self.video is None or self.video.is_file(),
+            f"--video {self.video} does not exist; make one with evaluate --video.",
+        )
+        there = self.directory
+        require(
+            not there.exists() or (there.is_dir() and not any(there.iterdir())),
+            f"{there} exists and is not an empty folder; choose another one.",
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    with input_errors():
+        arguments = parse_options(Arguments, argv, "export")
+        try:
+            export(arguments)
+        except OSError as error:
+            raise ConfigError(
+                f"{arguments.directory} cannot be written ({error}); choose another "
+                "folder."
+            ) from error
+    folder = arguments.directory
+    sys.stderr.write(
+        f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
+        f"To the hub: hf upload OWNER/NAME {folder}\n"
+    )
+    return 0
+
+
+def export(arguments: Arguments) -> None:
+    """Writes the folder.
+
+    Raises:
+        ValueError: if there is no such run or checkpoint, or safetensors is missing.
+        OSError: if nothing can be written.
+    """
+    from jax_es.runs.exported import import_safetensors, write_weights
+    from jax_es.training.load_policy import load_mean
+
+    run = find_run(arguments.run)
+    trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
+    import_safetensors()  # before there is a folder
+    folder, video = arguments.directory, ""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(folder, trained.state())
+    if arguments.video is not None:
+        video = f"replay{arguments.video.suffix.lower()}"
+        shutil.copy(arguments.video, folder / video)
+    evaluation = _evaluation(run, trained, arguments.checkpoint)
+    text = card(run, trained, evaluation, folder.resolve().name, video)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    # Last: a folder without it is no policy.
+    shutil.copy(run.path / CONFIG_FILE, folder / CONFIG_FILE)
+
+
+def _evaluation(
+    run: RunDirectory, trained: TrainedMean, checkpoint: str
+) -> GenerationRecord | None:
+    """Returns the record of θ's evaluation, if the run holds one."""
+    records = [
+        record
+        for record in records_so_far(run.path)
+        if math.isfinite(record.evaluation_return_mean)
+    ]
+    if trained.method.is_evolution:
+        numbered = {record.generation: record for record in records}
+        return numbered.get(trained.generation)
+    if not records or checkpoint not in ("best", "last"):
+        return None
+    best = max(records, key=lambda record: record.evaluation_return_mean)
+    return best if checkpoint == "best" else records[-1]
+
+
+def card(
+    run: RunDirectory,
+    trained: TrainedMean,
+    evaluation: GenerationRecord | None,
+    name: str,
+    video: str = "",
+) -> str:
+    """Returns the model card, in Markdown under a heading of YAML.
+
+    Args:
+        run: where the policy comes from.
+        trained: the policy.
+        evaluation: what is known of its return.
+        name: the model's.
+        video: the name of a file beside the card.
+    """
+    config, record, method = trained.config, run.record(), trained.method
+    env_id, kind = config.env.id, policy_kind(config.policy)
+    tags = ["jax-es", "jax", "reinforcement-learning", "evolution-strategies", env_id]
+    heading = {"library_name": "jax-es", "tags": tags}
+    said = "The run holds no evaluation of it."
+    if evaluation is not None:
+        mean, std = evaluation.evaluation_return_mean, evaluation.evaluation_return_std
+        said = (
+            f"Return over {config.evaluation.num_episodes} evaluation episodes: "
+            f"**{mean:.1f} ± {std:.1f}** (mean and standard deviation; "
+            f"{evaluation.evaluation_return_min:.1f} to "
+            f"{evaluation.evaluation_return_max:.1f})."
+        )
+        result = {
+            "task": {"type": "reinforcement-learning"},
+            "dataset": {"type": env_id, "name": env_id},
+            "metrics": [{"type": "mean_reward", "value": f"{mean:.2f} +/- {std:.2f}"}],
+        }
+        heading["model-index"] = [{"name": name, "results": [result]}]
+    shown = f"![An episode]({video})" if video.endswith(".gif") else ""
+    if video and not shown:
+        shown = f'<video src="{video}" controls></video>'
+    trust = ", trust=True" if trust_option(run) else ""
+    versions = ", ".join(f"{k} {v}" for k, v in record.get("versions", {}).items())
+    parts = [
+        # JSON is YAML.
+        "\n".join(
+            ["---", *(f"{k}: {json.dumps(v)}" for k, v in heading.items()), "---"]
+        ),
+        f"# {name}",
+        f"A policy ({kind}) for {env_id}, trained by {method.title} with jax-es: "
+        f"checkpoint {trained.generation}.",
+        said,
+        shown,
+        "## Load",
+        "With jax-es and its extra `export` installed; DIRECTORY is this folder, or "
+        "`hf://OWNER/NAME` on the hub:",
+        f'```python\nimport jax_es\n\npolicy = jax_es.load_policy("DIRECTORY"{trust})\n'
+        "action = policy(observation, reward)\n```",
+        "## Train again",
+        f"```bash\n{command(config, record['preset'], method=method)}\n```",
+        f"Versions: {versions}. `config.json` has the whole configuration.",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

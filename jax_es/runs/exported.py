@@ -1,0 +1,96 @@
+"""A trained policy as a folder that travels, in the layout of the Hugging Face hub.
+
+``model.safetensors`` holds all that θ acts with, by the names that checkpoints have
+(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+
+from jax_es.checks import ConfigError
+from jax_es.runs.checkpoint import CheckpointError, Checkpoints, Restored
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.state_arrays import as_stored
+from jax_es.types import PyTree
+
+WEIGHTS_FILE = "model.safetensors"
+HUB = "hf://"
+
+
+def import_safetensors() -> Any:
+    """Imports safetensors, which is optional.
+
+    Raises:
+        ConfigError: if it is not installed.
+    """
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ConfigError(
+            f"exported policies need safetensors ({error}); pip install -e '.[export]'."
+        ) from error
+    return safetensors
+
+
+def write_weights(folder: Path, state: PyTree) -> None:
+    """Writes what θ acts with into a folder; the arrays keep their exact bits."""
+    arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
+    # It would write other arrays in the order that they have in memory.
+    ordered = {name: array.copy(order="C") for name, array in arrays.items()}
+    import_safetensors().numpy.save_file(ordered, folder / WEIGHTS_FILE)
+
+
+def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
+    """Restores a checkpoint of a run, or what an exported folder holds.
+
+    Raises:
+        CheckpointError: if it is missing or damaged.
+        ConfigError: if the folder is exported, and safetensors is not installed.
+    """
+    file = run.path / WEIGHTS_FILE
+    if not file.exists():
+        return Checkpoints(run.checkpoints).restore(checkpoint)
+    safetensors = import_safetensors()
+    try:
+        arrays = safetensors.numpy.load_file(file)
+        state = ocp.tree.from_flat_dict(arrays, sep="/")
+        step = int(state["es"]["generation"])
+    except (OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{file} cannot be read ({error}); export the run again."
+        ) from error
+    if str(checkpoint) not in ("best", "last", str(step)):
+        raise CheckpointError(
+            f"{run.path} holds checkpoint {step} alone, got {checkpoint!r}; leave it "
+            "out, or export the other one."
+        )
+    return Restored(step, state)
+
+
+def local_folder(run: str | os.PathLike[str]) -> Path:
+    """Returns a run's folder; of ``hf://owner/name`` the downloaded copy.
+
+    Raises:
+        ConfigError: if nothing can be downloaded.
+    """
+    if not str(run).startswith(HUB):
+        return Path(run)
+    try:
+        from huggingface_hub import (  # pyright: ignore[reportMissingImports]
+            snapshot_download,
+        )
+
+        name = str(run).removeprefix(HUB)
+        return Path(snapshot_download(name, allow_patterns=["*.json", WEIGHTS_FILE]))
+    except ImportError as error:
+        raise ConfigError(
+            f"{run} needs the hub's client ({error}); pip install huggingface_hub."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{run} cannot be downloaded ({str(error).splitlines()[0]}); expected "
+            f"{HUB}owner/name."
+        ) from error

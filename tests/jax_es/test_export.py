@@ -1,0 +1,103 @@
+"""An exported policy acts as before, wherever it is, and says what it is."""
+
+import json
+import re
+import shutil
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.export import main
+from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.records import evaluation_record
+from jax_es.training.build import TrainConfig
+from jax_es.training.load_policy import load_policy
+from models import DecisionTransformerConfig, LSTMConfig
+from tests.made_runs import save_run
+
+POLICIES = {
+    "transformer": DecisionTransformerConfig(context_length=3, width=8, num_layers=1),
+    "lstm": LSTMConfig(width=4),
+}
+
+
+@pytest.fixture(params=POLICIES)
+def run(request, tmp_path, monkeypatch):
+    """A run with observation statistics, whose policy remembers."""
+    monkeypatch.chdir(tmp_path)
+    config = TrainConfig(
+        env=EnvConfig("HalfCheetah-v5", 10),
+        policy=POLICIES[request.param],
+        rollout=RolloutConfig(num_slots=1, num_devices=1),
+    )
+    path = save_run(tmp_path / "runs" / request.param, config, steps=(1, 2))
+    with MetricsWriter(path) as writer:
+        for generation, value in enumerate((0.0, 1.0, 4.0)):
+            returns, best = [value - 1, value + 1], value
+            writer.write(evaluation_record(generation, 0, returns, [10, 10], best, 1.0))
+    return path
+
+
+def actions(policy):
+    rng = np.random.default_rng(0)
+    return [policy(rng.normal(size=17), rng.normal()) for _ in range(6)]
+
+
+def refused(arguments, capsys):
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_it_acts_to_the_bit_as_before_and_says_what_it_is(run, monkeypatch, capsys):
+    pytest.importorskip("safetensors")
+    (run.parent / "episode.gif").write_bytes(b"GIF")
+    video = ["--video", str(run.parent / "episode.gif")]
+    assert main([str(run), "exported", *video]) == 0
+    assert "jax_es.load_policy('exported')" in capsys.readouterr().err
+    expected = actions(load_policy(run))
+    shutil.rmtree(run)
+    elsewhere = shutil.move("exported", run.parent / "elsewhere")
+    names = {"README.md", "config.json", "model.safetensors", "replay.gif"}
+    assert {path.name for path in elsewhere.iterdir()} == names
+    np.testing.assert_array_equal(actions(load_policy(elsewhere)), expected)
+    text = (elsewhere / "README.md").read_text()
+    assert "**4.0 ± 1.0**" in text and "python -m jax_es.train" in text
+    assert "![An episode](replay.gif)" in text
+    heading = dict(re.findall(r"^([\w-]+): (.*)$", text.split("---\n")[1], re.M))
+    ((index,),) = [json.loads(heading["model-index"])]
+    assert index["results"][0]["metrics"][0]["value"] == "4.00 +/- 1.00"
+    # As the hub's client would have it.
+    hub = SimpleNamespace(snapshot_download=lambda name, **_: {"a/b": elsewhere}[name])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    np.testing.assert_array_equal(actions(load_policy("hf://a/b")), expected)
+    # What is in it alone, and only if its modules are trusted.
+    with pytest.raises(ValueError, match="holds checkpoint 2 alone, got 1"):
+        load_policy(elsewhere, 1)
+    config = elsewhere / "config.json"
+    theirs = f"{run.name}_of_nobody:Env-v0"  # trust lasts as long as the process
+    config.write_text(config.read_text().replace("HalfCheetah-v5", theirs))
+    with pytest.raises(ValueError, match="may run any code; if you trust it"):
+        load_policy(elsewhere)
+    (elsewhere / "model.safetensors").write_bytes(b"{")
+    with pytest.raises(ValueError, match=r"model.safetensors cannot be read"):
+        load_policy(elsewhere, trust=True)
+
+
+@pytest.mark.parametrize("run", ["lstm"], indirect=True)
+def test_bad_input_is_one_line_and_writes_nothing(run, monkeypatch, capsys):
+    assert "is not a run" in refused(["nowhere", "new"], capsys)
+    line = refused([str(run), str(run)], capsys)
+    assert "exists and is not an empty folder" in line
+    line = refused([str(run), "new", "--video", "gone.mp4"], capsys)
+    assert "--video gone.mp4 does not exist" in line
+    line = refused([str(run), "new", "--checkpoint", "7"], capsys)
+    assert "no checkpoint '7'" in line
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    line = refused([str(run), "new"], capsys)
+    assert "need safetensors" in line and "'.[export]'" in line
+    assert not (run.parents[1] / "new").exists()
