@@ -168,6 +168,9 @@ def card(
         shown = f'<video src="{video}" controls></video>'
     trust = ", trust=True" if trust_option(run) else ""
     versions = ", ".join(f"{k} {v}" for k, v in record.get("versions", {}).items())
+    again = command(
+        config, record["preset"], leave_out=["rollout.num_devices"], method=method
+    )
     parts = [
         # JSON is YAML.
         "\n".join(
@@ -184,7 +187,7 @@ def card(
         f'```python\nimport jax_es\n\npolicy = jax_es.load_policy("DIRECTORY"{trust})\n'
         "action = policy(observation, reward)\n```",
         "## Train again",
-        f"```bash\n{command(config, record['preset'], method=method)}\n```",
+        f"```bash\n{again}\n```",
         f"Versions: {versions}. `config.json` has the whole configuration.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -40,7 +40,8 @@ def write_weights(folder: Path, state: PyTree) -> None:
     arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
     # It would write other arrays in the order that they have in memory.
     ordered = {name: array.copy(order="C") for name, array in arrays.items()}
-    import_safetensors().numpy.save_file(ordered, folder / WEIGHTS_FILE)
+    # Not by save_file, whose files nobody else may read.
+    (folder / WEIGHTS_FILE).write_bytes(import_safetensors().numpy.save(ordered))
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
