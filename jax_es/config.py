@@ -125,7 +125,7 @@ class ESConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig:
-    """The environment."""
+    """The environment; --env.kwargs.NAME VALUE is an argument of its constructor."""
 
     id: str = "Humanoid-v5"
     """Gymnasium id. MuJoCo's tasks run on mujoco.batch, Atari's (ALE/...) on ale-py's
