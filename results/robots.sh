@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The ClipUp presets as they are, three networks, three seeds; afterwards each run's best θ
-# plays 100 other episodes. All with seed 0 come first, so that a part of the queue says
-# something about each task. A run has one core, so start as many workers as there are:
+# plays 100 other episodes. A run has one core, so start as many workers as there are:
 #   results/robots.sh 0 & results/robots.sh 1
 # First argument: which of the available cores (0 without); the others: tasks (all
 # without). Finished runs are skipped, stopped ones go on, and those that another worker
@@ -35,9 +34,9 @@ train() {  # task policy seed
   touch "$run/finished"
 }
 
-for seed in 0 1 2; do
-  for policy in decision-transformer linear mlp; do
-    for task in "${tasks[@]}"; do
+for policy in decision-transformer linear mlp; do
+  for task in "${tasks[@]}"; do
+    for seed in 0 1 2; do
       train "$task" "$policy" "$seed"
     done
   done

@@ -384,8 +384,8 @@ def test_a_checkpoint_without_statistics_is_one_line(runs, folder, capsys):
     mean = load_mean(path, "last").mean
     checkpoints.save(7, {"es": {"mean": mean}})
     line = refused([str(path), "--checkpoint", "7"], capsys)
-    assert "checkpoint 7" in line and "no observation statistics" in line
-    with pytest.raises(CheckpointError, match="no observation statistics"):
+    assert "checkpoint 7" in line and "no 'observation_statistics'" in line
+    with pytest.raises(CheckpointError, match="no 'observation_statistics'"):
         load_policy(path, 7)
     # A run that uses none needs none.
     stored = json.loads((path / "config.json").read_text())

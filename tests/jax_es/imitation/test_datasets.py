@@ -1,5 +1,6 @@
 """Minari datasets in memory: those of others, and what cannot be read."""
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_no_entry_point_of_a_dataset_is_called(root, missing):
     """Minari calls ``gymnasium.make`` on what a dataset names if a space is missing."""
     create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
     metadata = root / "a-v0" / "data" / "metadata.json"
-    spec = gymnasium.spec("InvertedPendulum-v5")
+    spec = copy.deepcopy(gymnasium.spec("InvertedPendulum-v5"))
     spec.entry_point, spec.kwargs = "os:system", {"command": f"touch {root / 'mark'}"}
     stored = {**json.loads(metadata.read_text()), "env_spec": spec.to_json()}
     del stored[missing]
