@@ -245,7 +245,10 @@ def _literal(text: str | None) -> Any:
 def _names(arguments: Any) -> list[str]:
     """Returns the options of a dataclass, or of one with values, without dashes."""
     if isinstance(arguments, type):
-        names = [field.name for field in dataclasses.fields(arguments)]
+        fields = dataclasses.fields(arguments)
+        nested = [f.default for f in fields if dataclasses.is_dataclass(f.default)]
+        fields += tuple(f for each in nested for f in dataclasses.fields(each))
+        names = [field.name for field in fields]
     else:
         values = dataclasses.asdict(arguments).items()
         nested = [v if isinstance(v, dict) else {name: v} for name, v in values]

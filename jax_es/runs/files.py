@@ -67,7 +67,7 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def check_writable(option: str, file: Path | None) -> None:
-    """Checks that a file can be written later; a new one is there from now on.
+    """Checks that a file can be written later; leaves none behind.
 
     Args:
         option: what names the file on the command line.
@@ -80,7 +80,10 @@ def check_writable(option: str, file: Path | None) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not file.exists()
         file.open("a").close()
+        if is_new:
+            file.unlink()
     except OSError as error:
         raise ConfigError(
             f"{option} {file} cannot be written ({error.strerror}); choose another "

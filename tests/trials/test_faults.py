@@ -288,9 +288,9 @@ HARMLESS = {
 
 def plant(run: Path) -> None:
     """Leaves what a process leaves that is killed while it saves or deletes."""
-    for name in ("last/.unfinished-9-1-0", "best/.unfinished-deleted-2"):
-        (run / "checkpoints" / name / "state").mkdir(parents=True)
-        (run / "checkpoints" / name / "manifest.json").write_text("{")
+    remains = run / "checkpoints" / "last" / ".unfinished-9-1-0"
+    (remains / "state").mkdir(parents=True)
+    (remains / "manifest.json").write_text("{")
 
 
 @pytest.mark.parametrize("fault", HARMLESS)

@@ -157,7 +157,7 @@ RECORDS = [
     (field("speed", 1), RESUME, "speed"),
     (without(RUN), RESUME, "config.json"),
     (without(RUN), "evaluate runs/es", "config.json"),
-    (without(RUN), f"train {inputs.TINY} --name es", "config.json"),
+    (without(RUN), f"train {inputs.TINY} --name es", "holds a run"),
     # An experiment's.
     (content(EXPERIMENT, b"{}"), SEEDS, EXPERIMENT),
     (content(EXPERIMENT, b"\xff"), SEEDS, EXPERIMENT),
@@ -169,7 +169,7 @@ RECORDS = [
     (content("runs/many/seed-1/config.json", b"{"), SEEDS, "seed-1/config.json"),
     (content("runs/many/seed-1/config.json", b"{"), "plot runs/many", "seed-1"),
     (field("seed", 7, "runs/many/seed-1/config.json"), SEEDS, "seed"),
-    (without(EXPERIMENT), f"train {inputs.TINY} --seeds 2 --name many", EXPERIMENT),
+    (without(EXPERIMENT), f"train {inputs.TINY} --seeds 2 --name many", "holds"),
     # Metrics.
     (without(METRICS), RESUME, METRICS),
     (without(METRICS), "plot runs/es", "no finished generation"),
