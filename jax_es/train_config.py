@@ -109,6 +109,12 @@ def policy_kind(config: PolicyConfig) -> str:
     return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
 
 
+def imported(config: TrainConfig) -> list[str]:
+    """Returns what a configuration imports of the user's own, as ``module:Name``."""
+    targets = (config.env.id, *config.env.wrappers, policy_kind(config.policy))
+    return [target for target in targets if ":" in target]
+
+
 def to_dict(config: TrainConfig) -> dict[str, Any]:
     """Returns a configuration as plain JSON values; :func:`from_dict` reads it."""
     values = dataclasses.asdict(config)

@@ -18,7 +18,6 @@ from jax_es.checks import require
 from jax_es.cli.options import (
     input_errors,
     named_folder,
-    names_environment,
     parse_options,
     run_errors,
     run_program,
@@ -31,7 +30,7 @@ from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
-from jax_es.runs.trust import check_import, trust_source
+from jax_es.runs.trust import trust_source
 from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
 from jax_es.tuning import study as tuning
 from jax_es.tuning.search_space import configured
@@ -134,8 +133,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     path = arguments.new_run(f"tune-{default.preset}").path
     if stored is not None:
         _check_same(stored, settings, path)
-        named = names_environment(line.rest)
-        check_import(config.env.id, path, arguments.trust or named)
+        arguments.check_imports(config, RunDirectory(path, STUDY_FILE), line)
     else:
         check_cores(config.rollout)
         check_init(default.preset, config)

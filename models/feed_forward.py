@@ -24,6 +24,11 @@ class FeedForwardPolicy(ClonablePolicy):
     def network(self) -> nn.Module:
         """The Flax module: an observation → the action before its tanh, or logits."""
 
+    def outputs(self, variables: Mapping[str, Any], observation: jax.Array) -> Any:
+        """Applies the network to one member's variables."""
+        network: Any = self.network.bind(variables)
+        return network(observation)
+
     def initial_carry(self) -> tuple[()]:
         """Returns the empty carry."""
         return ()
@@ -39,8 +44,8 @@ class FeedForwardPolicy(ClonablePolicy):
     ) -> tuple[tuple[()], jax.Array]:
         """Chooses the action of one step; reads the observation only."""
         del reward, first
-        network: Any = self.network.bind(variables)
-        action = select_action(self.config, self.actions, network(observation), key)
+        outputs = self.outputs(variables, observation)
+        action = select_action(self.config, self.actions, outputs, key)
         return carry, to_environment(self.config, self.actions, action)
 
     def predict(

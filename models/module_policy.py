@@ -166,21 +166,6 @@ class ModulePolicy(_Wrapped, FeedForwardPolicy):
         """Checks the outputs."""
         self.check_outputs(returned)
 
-    def apply(
-        self,
-        variables: Mapping[str, Any],
-        carry: tuple[()],
-        observation: jax.Array,
-        reward: jax.Array,
-        first: jax.Array,
-        key: jax.Array,
-    ) -> tuple[tuple[()], jax.Array]:
-        """Chooses the action of one step; reads the observation only."""
-        del reward, first
-        outputs = self.outputs(variables, observation)
-        action = select_action(self.config, self.actions, outputs, key)
-        return carry, to_environment(self.config, self.actions, action)
-
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentModulePolicy(_Wrapped):

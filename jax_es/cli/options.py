@@ -308,9 +308,9 @@ def take_option(arguments: list[str], option: str) -> str | None:
     return None
 
 
-def names_environment(arguments: list[str]) -> bool:
-    """Returns whether a command line has ``--env.id``; takes nothing from it."""
-    return take_option([*arguments], "--env.id") is not None
+def is_given(option: str, arguments: list[str]) -> bool:
+    """Returns whether a command line has an option; takes nothing from it."""
+    return any(argument.partition("=")[0] == option for argument in arguments)
 
 
 def named_folder(arguments: list[str]) -> tuple[Path, str | None]:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from jax_es.cli.options import (
     CommandLine,
     input_errors,
+    is_given,
     named_folder,
-    names_environment,
     run_errors,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
@@ -23,8 +23,8 @@ from jax_es.runs.find import (
     path_to_resume,
 )
 from jax_es.runs.metrics import METRICS_FILE
-from jax_es.runs.trust import check_import
-from jax_es.train_config import TrainConfig, policy_kind
+from jax_es.runs.trust import check_imports
+from jax_es.train_config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,12 @@ class RunArguments:
         self, config: TrainConfig, run: RunDirectory, line: CommandLine
     ) -> None:
         """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
-        kind = policy_kind(config.policy)
-        named = names_environment(line.rest)
-        check_import(config.env.id, run.path, self.trust or named)
-        check_import(kind, run.path, self.trust or line.kind == kind)
+        named = [str(line.kind)]
+        if is_given("--env.id", line.rest):
+            named.append(config.env.id)
+        if is_given("--env.wrappers", line.rest):
+            named += config.env.wrappers
+        check_imports(config, run.path, self.trust, named)
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""

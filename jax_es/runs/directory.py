@@ -35,7 +35,7 @@ from jax_es.train_config import (
     differences,
     differing,
     from_dict,
-    policy_kind,
+    imported,
     to_dict,
 )
 
@@ -315,7 +315,4 @@ def resume_options(run: RunDirectory) -> str:
 
 def trust_option(run: RunDirectory) -> str:
     """Returns `` --trust`` if a run imports a module of the user's (``trust.py``)."""
-    if not run.exists():
-        return ""
-    config = run.config()
-    return " --trust" if ":" in config.env.id + policy_kind(config.policy) else ""
+    return " --trust" if run.exists() and imported(run.config()) else ""

@@ -9,12 +9,13 @@ wherever it was made: a folder cannot prove that.
 
 import importlib
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
-from jax_es.train_config import TrainConfig, policy_kind
+from jax_es.train_config import TrainConfig, imported
 
 _trusted: set[str] = set()
 """Modules that were trusted once: as good as imported, as long as the process lives."""
@@ -42,10 +43,19 @@ def check_import(target: str, path: Path, trust: bool = False) -> None:
     )
 
 
-def check_imports(config: TrainConfig, path: Path, trust: bool = False) -> None:
-    """Checks a run's environment and its policy as :func:`check_import` does."""
-    for target in (config.env.id, *config.env.wrappers, policy_kind(config.policy)):
-        check_import(target, path, trust)
+def check_imports(
+    config: TrainConfig, path: Path, trust: bool = False, named: Collection[str] = ()
+) -> None:
+    """Checks all that a run's configuration imports as :func:`check_import` does.
+
+    Args:
+        config: of the run.
+        path: the run, for the message.
+        trust: whether the user has said so.
+        named: what the user named on this command line.
+    """
+    for target in imported(config):
+        check_import(target, path, trust or target in named)
 
 
 def trust_source(init: str) -> None:

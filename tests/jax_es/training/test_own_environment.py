@@ -50,6 +50,13 @@ def test_it_trains_resumes_and_is_evaluated(module, capsys):
     env = RunDirectory(Path("runs/whole")).config().env
     assert env.kwargs == {"speed": 0.25} and env.wrappers == (FLAT,)
     assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
+    # A wrapper that a run names is a module, too.
+    stored = Path("runs/parts/config.json")
+    stored.write_text(stored.read_text().replace(FLAT, "this:Wrapper"))
+    capsys.readouterr()
+    assert train.main(["--resume", "--name", "parts", "--num-generations", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "names this:Wrapper, for which the module this would be imported" in error
     assert report.main(["runs/whole"]) == 0
     page = Path("runs/whole/report.html").read_text()
     assert f"--env.wrappers {FLAT}" in page and "--env.kwargs.speed 0.25" in page
