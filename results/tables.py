@@ -146,19 +146,45 @@ def robots(is_short: bool = False) -> str:
         last = [run.records[-1] for run in row.runs]
         steps = statistics.median(record.total_env_steps for record in last)
         minutes = statistics.median(record.seconds_elapsed for record in last) / 60
-        costs = [count(steps), f"{minutes:.0f}"]
+        cores = record(row.runs[0])["machine"]["cores"]
+        costs = [count(steps), f"{minutes:.0f}", f"{minutes * cores / 60:.1f}"]
         lines.append([*row.start, spread(returns), *costs])
-    heads = ["task", "policy", "seeds", "return", "env steps", "minutes"]
+    heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "core-hours"]
     if is_short:
-        return table(heads, lines).rstrip()
+        return table(heads[:-1], [line[:-1] for line in lines]).rstrip()
     said = paragraph(
         "Return: the best θ of a run, by its own evaluations, in "
         f"{either(report['episodes'] for report in reports.values())} other "
         "episodes, of the task's own reward; median over the seeds, lowest to highest "
         "in brackets. Environment steps, evaluations included, and wall-clock minutes "
-        f"are those of the whole run, medians. A run had {machines(runs)}."
+        "are those of the whole run, medians; core-hours are minutes times cores. A "
+        f"run had {machines(runs)}."
     )
     return table(heads, lines) + said + commands(rows)
+
+
+def robots_published() -> str:
+    """Published figures, and the environment steps to the same return here."""
+    rows = read_rows(RESULTS / "robots") + read_rows(RESULTS / "unfinished")
+    policies = ["linear", "Decision Transformer, cache"]
+    lines = []
+    for figure in read(RESULTS / "published.json")["robots"]:
+        level = figure["return"]
+        cost = f"{figure['core_hours']} core hours" if "core_hours" in figure else ""
+        line = [figure["task"], f"{level:g}", figure["who"]]
+        line.append(cost or count(figure["steps"]))
+        for policy in policies:
+            runs = [
+                run
+                for row in rows
+                for run in row.runs
+                if (row.task, row.policy) == (figure["task"], policy)
+            ]
+            steps = [steps_to_reach(run.records, level) for run in runs]
+            line.append(over_seeds(steps) if runs else "not run")
+        lines.append(line)
+    heads = ["task", "return", "published", "cost there", *policies]
+    return table(heads, lines).rstrip()
 
 
 def quickstart() -> str:
@@ -354,6 +380,7 @@ def paragraph(text: str) -> str:
 TABLES = {
     "quickstart": quickstart,
     "robots": robots,
+    "robots-published": robots_published,
     "robots-short": lambda: robots(is_short=True),
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
