@@ -1,14 +1,17 @@
 """From an environment's id to a vector environment."""
 
 import difflib
+import importlib
 from typing import Any
 
 import gymnasium
 
 from envs.atari_env import AtariVectorEnv, is_atari
 from envs.base import EpisodeVectorEnv
+from envs.faults import being_made
 from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from envs.mujoco_env import MujocoVectorEnv
+from envs.robot import RobotVectorEnv, registered_task
 
 
 def make(
@@ -24,7 +27,7 @@ def make(
     Args:
         env_id: an id of ``MujocoVectorEnv.supported``, an Atari game's (``ALE/…``), or
             any other that Gymnasium knows, or ``"module:id"`` to import the module that
-            registers it.
+            registers it. What :func:`envs.robot.register` registered has threads.
         num_envs: how many environments.
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
@@ -67,9 +70,15 @@ def make(
 
 def _make_registered(
     env_id: str, num_envs: int, num_threads: int | None, options: dict[str, Any]
-) -> GymnasiumVectorEnv:
-    """Builds it through Gymnasium, and says in one line what is missing if it fails."""
+) -> EpisodeVectorEnv:
+    """Builds it, and says in one line what is missing if it fails."""
+    module, _, _ = env_id.rpartition(":")
     try:
+        if module:
+            with being_made(env_id, ()):
+                importlib.import_module(module)
+        if registered_task(env_id) and "wrappers" not in options:
+            return RobotVectorEnv(env_id, num_envs, num_threads, **options)
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"

@@ -13,7 +13,6 @@ and writing the concatenation as float32 costs no more than writing it as float6
 # (mujoco's names come from compiled modules without type stubs)
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -25,7 +24,7 @@ from mujoco.batch import Batch, SimulationError
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
 from envs.gait import FEET, Gait
 from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_tasks import TASKS
+from envs.mujoco_tasks import TASKS, MujocoTask
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
 _FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
@@ -75,23 +74,23 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         descriptor: str | Sequence[int] = (),
     ) -> None:
         """Compiles the model and allocates the simulations."""
-        if env_id not in TASKS:
-            raise ValueError(
-                f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
-            )
+        task = self._task_of(env_id)
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
-        task = TASKS[env_id]
         _silence_mujoco_log()
 
-        path = Path(gymnasium.__file__).parent / "envs/mujoco/assets" / task.model_file
-        model = mujoco.MjModel.from_xml_path(str(path))
+        path = task.model_path()
+        try:
+            model = mujoco.MjModel.from_xml_path(str(path))
+        except ValueError as error:
+            text = " ".join(str(error).split())
+            raise ValueError(f"env_id: {env_id} has no model: {text}") from error
         if task.contact_forces:
             self._batch = ContactForceBatch(model, path, num_envs, self.num_threads)
         else:
             self._batch = Batch(model, num_envs, self.num_threads)
-        self._task = task(model, self._batch.bind)
         self._env_id = env_id
+        self._task = self._bound(task, model)
         self.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
@@ -117,7 +116,19 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             task.max_episode_steps if max_episode_steps is None else max_episode_steps,
             descriptor,
         )
-        self.spec = gymnasium.spec(env_id)
+        self.spec = gymnasium.spec(env_id.rpartition(":")[2])
+
+    def _task_of(self, env_id: str) -> type[MujocoTask]:
+        """Returns the id's task."""
+        if env_id not in TASKS:
+            raise ValueError(
+                f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
+            )
+        return TASKS[env_id]
+
+    def _bound(self, task: type[MujocoTask], model: mujoco.MjModel) -> MujocoTask:
+        """Returns the task over this batch of simulations."""
+        return task(model, self._batch.bind)
 
     @property
     def terminate_when_unhealthy(self) -> bool:
@@ -200,11 +211,11 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             )
             unhealthy = self._task.unhealthy()
             rewards = self._task.reward(actions, unhealthy)
+            rewards = np.where(failed, np.nan, rewards)
             healthy_rewards = np.broadcast_to(
                 self._task.survival(unhealthy), rewards.shape
             )
             self._task.remember()
-        rewards[failed] = np.nan
         terminated = failed
         if self._task.terminate_when_unhealthy:
             terminated = failed | unhealthy

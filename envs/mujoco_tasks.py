@@ -11,9 +11,12 @@ where only rounding can differ, the method says so.
 # (mujoco's names come from compiled modules without type stubs)
 
 import abc
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
+import gymnasium
 import mujoco
 import numpy as np
 
@@ -29,7 +32,8 @@ class MujocoTask(abc.ABC):
     """
 
     model_file: ClassVar[str]
-    """XML file among Gymnasium's assets."""
+    """XML file: beside the file that the class is written in, or among Gymnasium's
+    assets."""
     num_substeps: ClassVar[int]
     """Physics steps in one environment step."""
     max_episode_steps: ClassVar[int] = 1000
@@ -45,6 +49,15 @@ class MujocoTask(abc.ABC):
     """Whether an unhealthy state ends the episode."""
     healthy_reward: ClassVar[float] = 0.0
     """What a healthy step is paid for nothing else."""
+
+    @classmethod
+    def model_path(cls) -> Path:
+        """Returns where the XML file is."""
+        file = getattr(sys.modules[cls.__module__], "__file__", None) or "."
+        own = Path(file).parent / cls.model_file
+        assets = Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets"
+        found = assets / cls.model_file
+        return found if found.exists() and not own.exists() else own.absolute()
 
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds the state, which every task reads."""

@@ -88,15 +88,14 @@ def export(arguments: Arguments) -> None:
     """Writes the folder.
 
     Raises:
-        ValueError: if there is no such run or checkpoint, or safetensors is missing.
+        ValueError: if there is no such run or checkpoint.
         OSError: if nothing can be written.
     """
-    from jax_es.runs.exported import import_safetensors, write_weights
+    from jax_es.runs.exported import write_weights
     from jax_es.training.load_policy import load_mean
 
     run = find_run(arguments.run)
     trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
-    import_safetensors()  # before there is a folder
     folder, video = arguments.directory, ""
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, trained.state())
@@ -182,8 +181,8 @@ def card(
         said,
         shown,
         "## Load",
-        "With jax-es and its extra `export` installed; DIRECTORY is this folder, or "
-        "`hf://OWNER/NAME` on the hub:",
+        "With jax-es installed; DIRECTORY is this folder, or `hf://OWNER/NAME` on the "
+        "hub (which takes `pip install huggingface_hub`):",
         f'```python\nimport jax_es\n\npolicy = jax_es.load_policy("DIRECTORY"{trust})\n'
         "action = policy(observation, reward)\n```",
         "## Train again",

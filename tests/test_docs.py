@@ -62,7 +62,7 @@ def blocks(page, language):
 def files(page):
     """The files that a page tells to write, by name."""
     return dict(
-        re.findall(r'```python title="(.*?)"\n(.*?)```', PAGES[page], flags=re.DOTALL)
+        re.findall(r'```\w+ title="(.*?)"\n(.*?)```', PAGES[page], flags=re.DOTALL)
     )
 
 

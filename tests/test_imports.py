@@ -39,7 +39,6 @@ HOMES = {
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
-    "safetensors": {"runs/exported"},
     "huggingface_hub": {"runs/exported"},
     "evosax": {"es/evosax_bridge"},
     "tyro": {
@@ -86,7 +85,7 @@ DEVICE_FILE = "jax_es/rollout/devices.py"
 # Files that import by a name, always of their own package.
 LAZY = {
     *("jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"),
-    "jax_es/runs/trust.py",  # the user's own modules
+    *("jax_es/runs/trust.py", "envs/make.py"),  # the user's own modules
 }
 
 

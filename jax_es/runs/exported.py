@@ -1,13 +1,16 @@
 """A trained policy as a folder that travels, in the layout of the Hugging Face hub.
 
 ``model.safetensors`` holds all that θ acts with, by the names that checkpoints have
-(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run.
+(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run, and
+without a further package: the format is a header in JSON before the arrays' bytes
+(https://huggingface.co/docs/safetensors).
 """
 
+import json
 import os
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_es.checks import ConfigError
@@ -18,30 +21,51 @@ from jax_es.types import PyTree
 
 WEIGHTS_FILE = "model.safetensors"
 HUB = "hf://"
-
-
-def import_safetensors() -> Any:
-    """Imports safetensors, which is optional.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise ConfigError(
-            f"exported policies need safetensors ({error}); pip install -e '.[export]'."
-        ) from error
-    return safetensors
+_TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+_TYPES |= {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8"}
+_TYPES |= {"uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8"}
+_TYPES |= {"bool": "BOOL"}
+"""The format's names of NumPy's types."""
 
 
 def write_weights(folder: Path, state: PyTree) -> None:
     """Writes what θ acts with into a folder; the arrays keep their exact bits."""
     arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
-    # It would write other arrays in the order that they have in memory.
-    ordered = {name: array.copy(order="C") for name, array in arrays.items()}
-    # Not by save_file, whose files nobody else may read.
-    (folder / WEIGHTS_FILE).write_bytes(import_safetensors().numpy.save(ordered))
+    # The format's order: the widest numbers first, so that all are aligned.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header, data = {}, b""
+    for name in names:
+        array, start = arrays[name], len(data)
+        data += array.tobytes()
+        header[name] = {
+            "dtype": _TYPES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": [start, len(data)],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / WEIGHTS_FILE).write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def _read_weights(file: Path) -> dict[str, np.ndarray]:
+    """Reads arrays by name.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it cannot be read.
+    """
+    raw = file.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
+    header.pop("__metadata__", None)
+    kinds = {short: name for name, short in _TYPES.items()}
+    arrays = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        numbers = np.frombuffer(
+            raw[start + first : start + last], kinds[entry["dtype"]]
+        )
+        arrays[name] = numbers.reshape(entry["shape"])
+    return arrays
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
@@ -49,17 +73,14 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
 
     Raises:
         CheckpointError: if it is missing or damaged.
-        ConfigError: if the folder is exported, and safetensors is not installed.
     """
     file = run.path / WEIGHTS_FILE
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
-    safetensors = import_safetensors()
     try:
-        arrays = safetensors.numpy.load_file(file)
-        state = ocp.tree.from_flat_dict(arrays, sep="/")
+        state = ocp.tree.from_flat_dict(_read_weights(file), sep="/")
         step = int(state["es"]["generation"])
-    except (OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{file} cannot be read ({error}); export the run again."
         ) from error

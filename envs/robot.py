@@ -1,0 +1,208 @@
+"""Robots of the user's own: a MuJoCo model and a task, registered under an id.
+
+A task says observation, reward and ending once, over a batch of simulations
+(:class:`envs.mujoco_tasks.MujocoTask`). Training steps it on MuJoCo's threads; for
+``gymnasium.make``, a video or another library it is one environment of Gymnasium's.
+"""
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's names come from compiled modules without type stubs)
+
+from typing import Any, ClassVar
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from gymnasium.envs.registration import load_env_creator
+
+from envs.faults import EnvironmentFailure, being_made, failure
+from envs.mujoco_env import MujocoVectorEnv
+from envs.mujoco_tasks import MujocoTask, Runner
+
+__all__ = ["MujocoTask", "RobotEnv", "RobotVectorEnv", "Runner", "register"]
+
+_ENTRY_POINT = "envs.robot:RobotEnv"
+
+
+def register(env_id: str, task: type[MujocoTask]) -> None:
+    """Registers a robot, here and with Gymnasium.
+
+    Named as ``module:id`` (``--env.id my_robot:Worm-v0``), ``module`` being the one
+    that calls this, it is trained on MuJoCo's threads.
+
+    Args:
+        env_id: such as ``"Worm-v0"``.
+        task: its model, observation, reward and ending; a class at the top level of a
+            module.
+
+    Raises:
+        gymnasium.error.Error: the id has another form than Gymnasium's.
+    """
+    gymnasium.register(
+        env_id,
+        entry_point=_ENTRY_POINT,
+        max_episode_steps=task.max_episode_steps,
+        # By name, so that datasets can say it.
+        kwargs={"task": f"{task.__module__}:{task.__qualname__}"},
+    )
+
+
+def registered_task(env_id: str) -> type[MujocoTask] | None:
+    """Returns the task of a robot's id, with or without its module; None of others."""
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    if spec is None or spec.entry_point != _ENTRY_POINT:
+        return None
+    return _task(spec.kwargs["task"])
+
+
+class RobotVectorEnv(MujocoVectorEnv):
+    """``num_envs`` copies of a robot of the user's own, on MuJoCo's threads.
+
+    Its arguments are those of :class:`envs.mujoco_env.MujocoVectorEnv`.
+
+    Raises:
+        ValueError: MuJoCo cannot load the model, or an argument is wrong.
+        EnvironmentFailure: here and in every method, if the task raises or returns what
+            nobody can use.
+    """
+
+    def _task_of(self, env_id: str) -> type[MujocoTask]:
+        task = registered_task(env_id)
+        if task is None:
+            raise ValueError(
+                f"env_id: {env_id!r} is no robot; call envs.robot.register"
+            )
+        return task
+
+    def _bound(self, task: type[MujocoTask], model: mujoco.MjModel) -> MujocoTask:
+        with being_made(self._env_id, ()):
+            bound = super()._bound(task, model)
+            check(self._env_id, bound, model)
+        return bound
+
+    def _start(
+        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        if options.keys() - {"variation"}:  # the caller's mistake, not the task's
+            return super()._start(mask, seeds, options)
+        try:
+            return super()._start(mask, seeds, options)
+        except Exception as error:
+            raise failure(self._env_id, "in reset", error) from error
+
+    def _advance(
+        self, actions: np.ndarray, live: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
+        try:
+            return super()._advance(actions, live)
+        except Exception as error:
+            raise failure(self._env_id, "in step", error) from error
+
+
+class RobotEnv(MujocoEnv):
+    """One such robot as Gymnasium's own ``MujocoEnv``: its stepping, its renderer.
+
+    Args:
+        task: where the class is, ``"module:Name"``.
+        render_mode: as Gymnasium's.
+        terminate_when_unhealthy: whether an unhealthy state ends the episode.
+        **options: further arguments of ``MujocoEnv``, such as ``camera_name``.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]
+    }
+
+    def __init__(
+        self,
+        task: str,
+        render_mode: str | None = None,
+        terminate_when_unhealthy: bool = True,
+        **options: Any,
+    ) -> None:
+        """Compiles the model."""
+        made = _task(task)
+        path = str(made.model_path())
+        super().__init__(path, made.num_substeps, None, render_mode, **options)
+        # The fields as a batch of one; MjData's arrays stay where they are.
+        self._task = made(self.model, lambda name: getattr(self.data, name)[None])
+        self._task.terminate_when_unhealthy = terminate_when_unhealthy
+        check(task, self._task, self.model)
+        self.metadata = {**self.metadata, "render_fps": round(1 / self.dt)}
+        shape = self._observation().shape
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
+
+    def reset_model(self) -> np.ndarray:
+        """Draws a first state."""
+        self.set_state(*self._task.initial_state(self.np_random))
+        observation = self._observation()
+        self._task.remember()
+        return observation
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Takes a step."""
+        action = np.asarray(action, np.float32)
+        self.do_simulation(action, self.frame_skip)
+        observation = self._observation()
+        unhealthy = self._task.unhealthy()
+        reward = self._task.reward(action[None], unhealthy)
+        self._task.remember()
+        ended = self._task.terminate_when_unhealthy and bool(unhealthy[0])
+        if self.render_mode == "human":
+            self.render()
+        return observation, float(reward[0]), ended, False, {}
+
+    def _observation(self) -> np.ndarray:
+        parts = self._task.observation()
+        return np.concatenate(parts, axis=1)[0].astype(np.float32)
+
+
+def check(name: str, task: MujocoTask, model: mujoco.MjModel) -> None:
+    """Checks what a task returns, and that policies can act in its model.
+
+    Raises:
+        EnvironmentFailure: naming what returns what, and what is expected.
+    """
+    unlimited = np.flatnonzero(model.actuator_ctrllimited == 0)
+    if len(unlimited) or model.nu == 0:
+        what = (
+            f"actuator {unlimited[0]} without ctrlrange" if model.nu else "no actuator"
+        )
+        raise EnvironmentFailure(
+            f"environment {name} has {what} in {task.model_file}; policies act within "
+            "bounds, so give each a ctrlrange"
+        )
+    num_envs = len(task.qpos)
+    with np.errstate(all="ignore"):  # nothing was computed yet
+        parts = task.observation()
+        is_pieces = isinstance(parts, tuple) and all(
+            np.ndim(part) == 2 and len(part) == num_envs for part in parts
+        )
+        unhealthy = task.unhealthy()
+        rewards = task.reward(np.zeros((num_envs, model.nu), np.float32), unhealthy)
+    for method, got, is_right, expected in (
+        ("observation", parts, is_pieces, "a tuple of arrays [N, k]"),
+        ("unhealthy", unhealthy, _is_row(unhealthy, num_envs, "b"), "[N] bool"),
+        ("reward", rewards, _is_row(rewards, num_envs, "fiu"), "[N] numbers"),
+    ):
+        if not is_right:
+            kind = type(got).__name__
+            raise EnvironmentFailure(
+                f"environment {name} returned {kind} {np.shape(got)} from {method}, "
+                f"expected {expected}, N = {num_envs} environments"
+            )
+
+
+def _task(target: str) -> type[MujocoTask]:
+    """Imports what ``module:Name`` names."""
+    found: Any = load_env_creator(target)
+    return found
+
+
+def _is_row(value: Any, size: int, kinds: str) -> bool:
+    """Returns whether it is an array ``[size]`` of one of these kinds of numbers."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.shape == (size,)
+        and value.dtype.kind in kinds
+    )
