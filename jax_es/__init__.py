@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         EvaluationConfig,
         RolloutConfig,
     )
+    from jax_es.distributed.session import open_workers
     from jax_es.es.gradient import es_gradient
     from jax_es.es.noise import FullNoise, Noise
     from jax_es.es.openai_es import (
@@ -69,6 +70,7 @@ _HOME = {
     "es_gradient": "es.gradient",
     "find_runs": "runs.find",
     "load_policy": "training.load_policy",
+    "open_workers": "distributed.session",
     "openai_es": "es.openai_es",
     "preset": "presets",
     "pretrain_run": "imitation.clone_run",
@@ -104,6 +106,7 @@ __all__ = [
     "es_gradient",
     "find_runs",
     "load_policy",
+    "open_workers",
     "openai_es",
     "preset",
     "pretrain_run",

@@ -190,7 +190,7 @@ class RolloutConfig:
     num_slots: Count | None = None
     """Episodes in flight at once (S), over all devices; slots_per_core for each if not
     given. Each holds one member's weights; results depend on it by rounding alone. A
-    run keeps the number it began with."""
+    run keeps the number it began with. With --workers, of each worker."""
     slots_per_core: Count = 64
     """Slots for each device on a CPU, for each core with an accelerator; read if
     num_slots is not given."""
@@ -209,6 +209,10 @@ class RolloutConfig:
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began
     with."""
+    shard_size: Count | None = None
+    """Episodes that a worker of --workers takes at a time; as the population's size
+    asks for if not given. Results depend on it by rounding alone, and never on the
+    number of workers."""
     num_groups: Count | None = None
     """Groups of slots that take turns: while one's actions are computed, another's
     environments step. Two with an accelerator and one on a CPU if not given."""

@@ -6,6 +6,7 @@ after a preset shows its values.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.cli.train_program import RunArguments, start_jax, stored_run
+from jax_es.cli.workers import WorkerArguments
 from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
 from jax_es.runs.directory import (
     RunDirectory,
@@ -54,7 +56,7 @@ The options' defaults below are those of the chosen preset."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(RunArguments):
+class Arguments(RunArguments, WorkerArguments):
     """The command line, after PRESET and KIND."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -81,6 +83,8 @@ class Request(NamedTuple):
     """How many runs; None for a single run, which is no experiment."""
     track: str | None
     """Where curves are sent, besides the run's folder."""
+    who: WorkerArguments
+    """Who evaluates."""
 
     def callbacks(self, path: Path) -> list[Callback]:
         """Returns those of the run in a folder."""
@@ -93,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    with StopSignals() as signals:
+    with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             request = parse(argv)
             if request.track:
@@ -101,8 +105,9 @@ def _main(argv: list[str]) -> int:
             from jax_es.training.loop import train_run
             from jax_es.training.seeds import train_seeds
 
-            config, preset_name, run, resume, num_seeds, _ = request
-            start_jax(config.rollout.num_devices)
+            config, preset_name, run, resume, num_seeds, _, who = request
+            workers = who.open(stack)
+            start_jax(1 if workers else config.rollout.num_devices)
             how_to_continue = resume_options(run)
         what = run.path, resume, preset_name
         try:
@@ -113,6 +118,7 @@ def _main(argv: list[str]) -> int:
                         *what,
                         check_stop=signals.check,
                         callbacks=request.callbacks(run.path),
+                        workers=workers,
                     )
                     text = _where_to_look(run)
                 else:
@@ -122,6 +128,7 @@ def _main(argv: list[str]) -> int:
                         *what,
                         check_stop=signals.check,
                         callbacks=request.callbacks,
+                        workers=workers,
                     )
                     text = _over_seeds(run, results)
         except Stopped as stop:
@@ -188,7 +195,13 @@ def parse(argv: list[str]) -> Request:
     if arguments.trust and config.init is not None:
         trust_source(config.init)
     return Request(
-        config, preset_name, run, arguments.resume, num_seeds, arguments.track
+        config,
+        preset_name,
+        run,
+        arguments.resume,
+        num_seeds,
+        arguments.track,
+        arguments,
     )
 
 

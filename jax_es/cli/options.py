@@ -119,7 +119,9 @@ def run_errors(path: Path, resume: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, CheckpointError, MetricsError) as error:
-        raise InputError(str(error)) from error
+        notes = getattr(error, "__notes__", [])
+        text = "; ".join([str(error), *(note.format(resume) for note in notes)])
+        raise InputError(text) from error
     except OSError as error:
         raise InputError(
             f"{path} cannot be written ({error}); make it writable or free space, then "

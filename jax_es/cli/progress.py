@@ -146,6 +146,7 @@ class Progress(_Display):
         console: a rich console to draw the live bar on, instead of ``stream``.
         clock: seconds from any origin; the time left is computed from it, so one that
             stands still while programs are compiled leaves them out.
+        more: returns further names and values to show.
 
     Example::
 
@@ -167,8 +168,10 @@ class Progress(_Display):
         layout: Layout | None = None,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        more: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         super().__init__(first_generation, stream, console, clock)
+        self._more = more
         self._num_generations, self._max_env_steps = num_generations, max_env_steps
         self._layout = layout or GENERATIONS
         self._unit = f"{label}  {self._layout.unit}" if label else self._layout.unit
@@ -194,7 +197,7 @@ class Progress(_Display):
             steps_left = max(self._max_env_steps - record.total_env_steps, 0)
             left = math.ceil(steps_left / record.env_steps)
             self._total = min(self._num_generations, self._generation + left)
-        self._bar.values = self._layout.fields(record)
+        self._bar.values = [*self._layout.fields(record), *self._more()]
         self._show()
         width = len(str(self._num_generations))
         number = f"{self._generation:{width}}/{self._num_generations}"

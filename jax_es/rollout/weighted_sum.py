@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.es.noise import Noise
-from jax_es.es.openai_es import WeightedSum
 from jax_es.rollout.devices import Devices
 from jax_es.types import PyTree
 
@@ -24,11 +23,12 @@ def spread_weighted_sum(
     devices: Devices,
     on_call: Callable[[], None] = lambda: None,
     block: int | None = None,
-) -> WeightedSum:
+) -> Callable[..., PyTree]:
     """Returns ``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ`` on all devices.
 
     Each device regenerates its share of the ε's and sums them; only the D partial
-    sums, each the size of θ, meet. Memory does not depend on N.
+    sums, each the size of θ, meet. Memory does not depend on N. The function takes the
+    number of the first pair, too, if it is not 0.
 
     Args:
         noise: the noise family.
@@ -39,7 +39,9 @@ def spread_weighted_sum(
     partial_sum = devices.map_sum(noise.weighted_sum, in_axes=(None, 0, 0, None))
     add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
 
-    def weighted_sum(key: jax.Array, weights: jax.Array, mean: PyTree) -> PyTree:
+    def weighted_sum(
+        key: jax.Array, weights: jax.Array, mean: PyTree, first: int = 0
+    ) -> PyTree:
         num_pairs = weights.shape[0]
         # Small populations get a small program of their own.
         width = min(PAIRS_PER_CALL, -(-(block or num_pairs) // devices.count))
@@ -52,7 +54,7 @@ def spread_weighted_sum(
         total = None
         for start in range(0, padded, chunk_size):
             on_call()
-            pairs = np.arange(start, start + chunk_size, dtype=np.int32)
+            pairs = first + np.arange(start, start + chunk_size, dtype=np.int32)
             shape = (devices.count, width)
             chunk = devices.put(
                 (

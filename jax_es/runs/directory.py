@@ -67,6 +67,7 @@ ROUNDING_ALONE = (
     "rollout.slots_per_core",
     "rollout.num_groups",
     "rollout.num_devices",
+    "rollout.shard_size",
 )
 """Fields that change a run's numbers by rounding alone; they follow the machine."""
 
@@ -233,6 +234,8 @@ class RunDirectory:
         if rollout.num_slots is None:
             changes["num_slots"] = stored.num_slots
             changes["slots_per_core"] = stored.slots_per_core
+        if rollout.shard_size is None:
+            changes["shard_size"] = stored.shard_size
         rollout = dataclasses.replace(rollout, **changes)
         return dataclasses.replace(config, rollout=rollout)
 

@@ -94,6 +94,8 @@ def command(
     for field, value in {**changed, **method.settings}.items():
         if field not in leave_out:
             words += option(field, value)
+    if config.rollout.shard_size is not None:
+        words += ["--workers", "2"]  # any number gives the same numbers
     if num_seeds > 1:
         words += ["--seeds", str(num_seeds)]
     return shlex.join(words)

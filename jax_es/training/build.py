@@ -38,6 +38,7 @@ from jax_es.train_config import (
     policy_kind,
 )
 from jax_es.training.custom_policy import make_custom_policy
+from jax_es.training.shards import on_workers
 from jax_es.types import Policy, PyTree, VectorEnv
 
 
@@ -323,8 +324,14 @@ def make_devices(config: RolloutConfig) -> Devices:
     return Devices(local[:count])
 
 
-def with_machine(config: TrainConfig) -> TrainConfig:
-    """Fills in how many devices and slots this machine gives a run."""
+def with_machine(config: TrainConfig, has_workers: bool = False) -> TrainConfig:
+    """Fills in how many devices and slots this machine, or a worker, gives a run.
+
+    Raises:
+        ConfigError: if the configuration asks for several devices, and has workers.
+    """
+    if has_workers:
+        return on_workers(config)
     devices = make_devices(config.rollout)
     rollout = dataclasses.replace(
         config.rollout,

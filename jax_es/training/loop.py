@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from jax_es.checks import require
 from jax_es.cli.progress import Progress, opening
+from jax_es.distributed.workers import Workers, shown
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
@@ -41,6 +42,7 @@ from jax_es.training.generation import (
     view,
 )
 from jax_es.training.parts import Parts, build
+from jax_es.training.shards import check_shards
 from jax_es.training.warm_start import Source, find_source, first_state, provenance
 
 
@@ -184,6 +186,7 @@ def train_run(
     label: str = "",
     check_stop: Callable[[], None] = lambda: None,
     callbacks: Sequence[Callback] = (),
+    workers: Workers | None = None,
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -199,6 +202,8 @@ def train_run(
         check_stop: called often; raises an exception to end the run, after a checkpoint
             of the last finished generation.
         callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
+        workers: who evaluates, from :func:`jax_es.open_workers`; this process if not
+            given.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
@@ -206,7 +211,13 @@ def train_run(
     run = RunDirectory(Path(path))
     if resume:
         config = run.with_stored_machine(config)
-    with contextlib.closing(build(with_machine(config), check_stop)) as parts:
+    has_workers = workers is not None
+    if resume or not has_workers:
+        check_shards(config, has_workers, str(run.path))
+    config = with_machine(config, has_workers)
+    with contextlib.ExitStack() as stack:
+        parts = build(config, check_stop, workers=workers)
+        stack.callback(parts.close)
         # Looked at before there is a folder.
         source = None if resume else find_source(parts)
         with run.lock():
@@ -217,8 +228,11 @@ def train_run(
                 max_env_steps=config.max_env_steps,
                 label=label,
                 clock=compilation_clock(),
+                more=(lambda: shown(workers)) if workers else tuple,
             )
             progress.message(_opening(parts, state, run, resume))
+            if workers is not None:
+                stack.enter_context(workers.saying(progress.message))
             result = run_training(parts, state, run, progress, check_stop, callbacks)
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
@@ -241,10 +255,21 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
         config,
         state.es.mean,
         f"{start}: {config.es.num_pairs:,} pairs a generation, "
-        f"{parts.num_slots} slots on {parts.devices.count} {parts.devices.platform} "
-        "devices. A slot runs one episode at a time; busy is the share of slots at "
-        "work",
+        f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
+        "slots at work",
         run.path,
+    )
+
+
+def _machines(parts: Parts) -> str:
+    """Says who evaluates."""
+    if parts.workers is None:
+        devices = parts.devices
+        return f"{parts.num_slots} slots on {devices.count} {devices.platform} devices"
+    status, rollout = parts.workers.status(), parts.config.rollout
+    return (
+        f"{rollout.num_slots} slots on each of {status.workers} workers on "
+        f"{status.nodes} nodes, {rollout.shard_size} episodes at a time"
     )
 
 

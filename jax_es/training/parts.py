@@ -2,17 +2,22 @@
 
 import contextlib
 import dataclasses
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from jax_es.checks import require
+from jax_es.distributed.sharded import ShardedEvaluator, unpacked
+from jax_es.distributed.workers import Workers
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
+from jax_es.rollout.evaluator import EpisodeResults, Evaluator
 from jax_es.rollout.memory import (
     ENV_BYTES,
     TASK_BYTES,
@@ -20,6 +25,7 @@ from jax_es.rollout.memory import (
     largest,
     num_bytes,
 )
+from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import (
@@ -29,6 +35,7 @@ from jax_es.training.build import (
     make_policy,
     slot_groups,
 )
+from jax_es.training.shards import block_size, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
 
@@ -41,7 +48,9 @@ class EvaluationParts:
     envs: tuple[VectorEnv, ...]
     """One for each group of slots, all alike."""
     policy: Policy
-    rollout: Rollout
+    rollout: Evaluator
+    workers: Workers | None = None
+    """Who evaluates, if not this process."""
 
     @property
     def env(self) -> VectorEnv:
@@ -60,7 +69,7 @@ class EvaluationParts:
                 stack.callback(env.close)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts(EvaluationParts):
     """What trains a configuration."""
 
@@ -71,6 +80,7 @@ def build(
     config: TrainConfig,
     on_call: Callable[[], None] = lambda: None,
     num_tasks: int | None = None,
+    workers: Workers | None = None,
 ) -> Parts:
     """Builds the parts of a training run.
 
@@ -79,10 +89,13 @@ def build(
         on_call: called now and then during the update, to notice a stop signal.
         num_tasks: the most episodes of an evaluation; a generation's if not given.
             There are no more slots than that.
+        workers: who evaluates and sums the noise; this process if not given.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
+    if workers is not None:
+        num_tasks = 1  # here, only spaces and shapes are read
     es, num_episodes = config.es, config.evaluation.num_episodes
     num_members = 2 * es.most_pairs * es.episodes_per_member
     source = (
@@ -105,9 +118,15 @@ def build(
             f"{config.env.id} does not say what it pays for staying healthy.",
         )
         weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
+        if workers is not None:
+            parts, evaluator = _on_workers(
+                parts, workers, config.rollout.shard_size or 1
+            )
+            weighted_sum = evaluator.weighted_sum(block_size(es), on_call)
         strategy = openai_es(es, noise, weighted_sum)
         state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
-        _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
+        if workers is None:
+            _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
         stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
 
@@ -116,6 +135,7 @@ def build_evaluation(
     config: TrainConfig,
     num_tasks: int,
     population_of: Callable[[PyTree], Population] = MeanPopulation,
+    workers: Workers | None = None,
 ) -> EvaluationParts:
     """Builds what evaluates a configuration's mean policy; no strategy, no optimizer.
 
@@ -123,6 +143,7 @@ def build_evaluation(
         config: of the run.
         num_tasks: the most episodes of an evaluation; there are no more slots.
         population_of: what will be evaluated, as a function of θ, to tell its size.
+        workers: who evaluates; this process if not given.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
@@ -131,6 +152,9 @@ def build_evaluation(
         parts = _build(config, num_tasks, {}, stack)
         mean = _shape(parts.policy.init)
         _check_fits(parts, mean, jax.eval_shape(population_of, mean))
+        if workers is not None:
+            size = shard_size(config, num_tasks)
+            parts, _ = _on_workers(parts, workers, size)
         stack.pop_all()
     return parts
 
@@ -182,7 +206,8 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
     copies = 2 * num_bytes(state) + num_bytes(population) + 8 * num_bytes(reference)
     sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
     many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
-    slot_bytes = ENV_BYTES + parts.rollout.slot_bytes(population, reference)
+    rollout = typing.cast(Rollout, parts.rollout)
+    slot_bytes = ENV_BYTES + rollout.slot_bytes(population, reference)
     needs = {
         largest(sizes): devices.count * copies + num_bytes(carry),
         many: slot_bytes * parts.num_slots,
@@ -197,3 +222,55 @@ def reference_shape(parts: EvaluationParts) -> Any:
         return ()
     shape = (policy.reference_size, *space.shape)
     return jax.ShapeDtypeStruct(shape, space.dtype)
+
+
+def _on_workers(
+    parts: EvaluationParts, workers: Workers, size: int
+) -> tuple[EvaluationParts, ShardedEvaluator]:
+    """Lets workers evaluate, in shards of a size; returns their evaluator, too."""
+    recipe = EngineRecipe(parts.config, size)
+    workers.use(recipe)
+    evaluator = ShardedEvaluator(workers, recipe, size)
+    return dataclasses.replace(parts, rollout=evaluator, workers=workers), evaluator
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineRecipe:
+    """Makes a worker's engine; what is sent to workers."""
+
+    config: TrainConfig
+    """Of the run."""
+    num_tasks: int
+    """Of a shard."""
+
+    def __call__(self) -> "WorkerEngine":
+        """Returns the engine."""
+        return WorkerEngine(self.config, self.num_tasks)
+
+
+class WorkerEngine:
+    """What a worker holds: slots on one device, stepped by one thread.
+
+    Args:
+        config: the run; devices and threads are a worker's own.
+        num_tasks: of a shard.
+    """
+
+    def __init__(self, config: TrainConfig, num_tasks: int) -> None:
+        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
+        config = dataclasses.replace(config, rollout=rollout)
+        self._parts = build_evaluation(config, num_tasks)
+        self._sum = spread_weighted_sum(
+            make_noise(config.es), self._parts.devices, block=block_size(config.es)
+        )
+        self.close = self._parts.close
+
+    def evaluate(self, shared: PyTree, tasks: Tasks) -> EpisodeResults:
+        """Runs a shard; ``shared`` is population and view."""
+        population, view = unpacked(shared)
+        return self._parts.rollout.evaluate(population, tasks, view)
+
+    def weighted_sum(self, shared: PyTree, first: int, weights: np.ndarray) -> PyTree:
+        """Returns Σᵢ wᵢ εᵢ of a block that begins with pair ``first``."""
+        key, mean = unpacked(shared)
+        return jax.device_get(self._sum(key, weights, mean, first))

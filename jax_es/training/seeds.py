@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_es.checks import require
+from jax_es.distributed.workers import Workers
 from jax_es.rollout.devices import release_programs
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
@@ -28,6 +29,7 @@ from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import with_machine
 from jax_es.training.loop import TrainingResult, train_run
 from jax_es.training.parts import build
+from jax_es.training.shards import check_shards
 from jax_es.training.warm_start import find_source
 
 
@@ -49,6 +51,7 @@ def train_seeds(
     label: str = "",
     check_stop: Callable[[], None] = lambda: None,
     callbacks: Callable[[Path], Sequence[Callback]] = lambda path: (),
+    workers: Workers | None = None,
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
 
@@ -65,6 +68,7 @@ def train_seeds(
         label: what progress shows before the seed.
         check_stop: as :func:`~jax_es.training.loop.train_run`'s.
         callbacks: returns those of a run, by its folder.
+        workers: as :func:`~jax_es.training.loop.train_run`'s.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -80,7 +84,10 @@ def train_seeds(
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
     if resume:
         config = folder.with_stored_machine(config)
-    config = with_machine(config)
+    has_workers = workers is not None
+    if resume or not has_workers:
+        check_shards(config, has_workers, str(folder.path))
+    config = with_machine(config, has_workers)
     if not resume:
         folder.check_new()
         check_buildable(config, range(config.seed, config.seed + num_seeds))
@@ -100,6 +107,7 @@ def train_seeds(
                 label=f"{label}  seed {seed}  run {number}/{num_seeds}".lstrip(),
                 check_stop=check_stop,
                 callbacks=callbacks(run.path),
+                workers=workers,
             )
             experiment.finish(seed, result)
         return experiment.results()

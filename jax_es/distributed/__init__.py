@@ -1,0 +1,1 @@
+"""Evaluation by many processes, on this machine or on several: the only ray."""

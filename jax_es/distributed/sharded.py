@@ -1,0 +1,169 @@
+"""The evaluator and the weighted sum of workers: fixed shards, in a fixed order."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.distributed.workers import Workers
+from jax_es.es.openai_es import WeightedSum
+from jax_es.es.population import Population
+from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.rollout.observation_statistics import UNCHANGED, View, merge
+from jax_es.rollout.tasks import Tasks
+from jax_es.types import PyTree
+
+
+class _Key(NamedTuple):
+    """A key of ``jax.random``, which cannot be pickled."""
+
+    data: np.ndarray
+    implementation: str
+
+
+def packed(tree: PyTree) -> PyTree:
+    """Returns a pytree whose arrays are NumPy's, keys included."""
+
+    def pack(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(
+            leaf.dtype, jax.dtypes.prng_key
+        ):
+            data = np.asarray(jax.random.key_data(leaf))
+            return _Key(data, str(jax.random.key_impl(leaf)))
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(pack, tree)
+
+
+def unpacked(tree: PyTree) -> PyTree:
+    """Returns what :func:`packed` was given."""
+
+    def is_key(node: Any) -> bool:
+        return isinstance(node, _Key)
+
+    def unpack(leaf: Any) -> Any:
+        if is_key(leaf):
+            return jax.random.wrap_key_data(leaf.data, impl=leaf.implementation)
+        return leaf
+
+    return jax.tree.map(unpack, tree, is_leaf=is_key)
+
+
+class ShardedEvaluator:
+    """The :class:`~jax_es.rollout.evaluator.Evaluator` of many processes.
+
+    A shard is a number of successive tasks, whoever runs it, and results are joined in
+    the order of the shards: no number depends on the workers.
+
+    Args:
+        workers: who evaluates.
+        recipe: makes what has ``evaluate(packed((population, view)), tasks)`` and
+            ``weighted_sum(packed((key, mean)), first, weights)``.
+        shard_size: tasks in a shard.
+    """
+
+    def __init__(
+        self, workers: Workers, recipe: Callable[[], Any], shard_size: int
+    ) -> None:
+        self._workers, self._recipe, self._shard_size = workers, recipe, shard_size
+
+    def evaluate(
+        self,
+        population: Population,
+        tasks: Tasks,
+        view: View = UNCHANGED,
+        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
+    ) -> EpisodeResults:
+        """Runs every task to its end; see :meth:`Evaluator.evaluate`.
+
+        Raises:
+            WorkersGone: if no worker is left.
+        """
+        began, num_tasks = time.perf_counter(), len(tasks.member)
+        starts = range(0, num_tasks, self._shard_size)
+        shards = [_part(tasks, slice(i, i + self._shard_size)) for i in starts]
+        results: list[EpisodeResults] = []
+
+        def tell(num_done: int) -> None:
+            done = min(num_done * self._shard_size, num_tasks)
+            on_step(RolloutProgress(done, num_tasks, 0, 0, {}))
+
+        self._workers.use(self._recipe)
+        self._workers.run(
+            "evaluate",
+            packed((population, view)),
+            [(shard,) for shard in shards],
+            results.append,
+            most_units=[float(shard.max_steps.sum()) for shard in shards],
+            units=lambda result: result.env_steps,
+            on_wait=tell,
+        )
+        elapsed = time.perf_counter() - began
+        return _joined(results, elapsed, self._workers.status().workers)
+
+    def weighted_sum(
+        self, block: int, on_wait: Callable[[], None] = lambda: None
+    ) -> WeightedSum:
+        """Returns ``(generation_key, weights [N], mean) → Σᵢ wᵢ εᵢ``, by the workers.
+
+        Each sums blocks of successive pairs; the sums, each the size of θ, are added up
+        here in the order of the blocks.
+
+        Args:
+            block: pairs in a block.
+            on_wait: called often, for instance to notice a stop signal.
+        """
+
+        def weighted_sum(key: jax.Array, weights: jax.Array, mean: PyTree) -> PyTree:
+            all_weights = np.asarray(weights)
+            starts = range(0, len(all_weights), block)
+            jobs = [(start, all_weights[start : start + block]) for start in starts]
+            sums: list[PyTree] = []
+
+            def add(part: PyTree) -> None:
+                sums[:] = [jax.tree.map(np.add, sums[0], part) if sums else part]
+
+            self._workers.use(self._recipe)
+            self._workers.run(
+                "weighted_sum",
+                packed((key, mean)),
+                jobs,
+                add,
+                most_units=[float(len(part)) for _, part in jobs],
+                units=lambda _: block,
+                on_wait=lambda _: on_wait(),
+            )
+            return sums[0]
+
+        return weighted_sum
+
+
+def _part(tasks: Tasks, which: slice) -> Tasks:
+    return jax.tree.map(lambda field: field[which], tasks)
+
+
+def _joined(
+    results: list[EpisodeResults], elapsed: float, num_workers: int
+) -> EpisodeResults:
+    """Puts shards' results together, in their order.
+
+    Seconds are a worker's mean; of the elapsed ones, as if all had always been at work.
+    """
+    fields = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
+    whole = {f: np.concatenate([getattr(r, f) for r in results]) for f in fields}
+    work = sum(sum(result.seconds.values()) for result in results)
+    share = max(num_workers, work / max(elapsed, 1e-9))
+    return EpisodeResults(
+        **whole,
+        observations=functools.reduce(merge, [r.observations for r in results]),
+        env_steps=sum(result.env_steps for result in results),
+        computed_steps=sum(result.computed_steps for result in results),
+        seconds={
+            name: sum(result.seconds[name] for result in results) / share
+            for name in results[0].seconds
+        },
+    )

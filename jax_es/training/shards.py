@@ -1,0 +1,88 @@
+"""How work is divided among workers: by the configuration, never by their number.
+
+The sizes decide how numbers are rounded.
+"""
+
+import dataclasses
+
+from jax_es.checks import require
+from jax_es.config import ESConfig
+from jax_es.rollout.weighted_sum import PAIRS_PER_CALL
+from jax_es.train_config import TrainConfig
+
+SHARDS = 32
+"""Shards of a generation, unless they would be very small or large: enough that
+workers which differ by one shard end at nearly the same time."""
+
+BLOCKS = 64
+"""Blocks of a sum with full noise, alike."""
+
+
+def shard_size(config: TrainConfig, num_tasks: int) -> int:
+    """Returns how many tasks a shard has, if the configuration does not say.
+
+    Args:
+        config: of the run; its slots are a worker's.
+        num_tasks: of an evaluation.
+
+    A shard ends with a few long episodes, while most slots are empty: one of four times
+    as many episodes as slots wastes little by it.
+    """
+    slots = config.rollout.slots_on(1)
+    return min(4 * slots, max(16, -(-num_tasks // SHARDS)))
+
+
+def block_size(config: ESConfig) -> int:
+    """Returns how many pairs a worker sums at a time.
+
+    With low-rank noise a pair costs little, and the sum's size decides.
+    """
+    if config.perturbation == "low-rank":
+        return 4 * PAIRS_PER_CALL
+    return min(PAIRS_PER_CALL, max(PAIRS_PER_CALL // 4, -(-config.num_pairs // BLOCKS)))
+
+
+def on_workers(config: TrainConfig) -> TrainConfig:
+    """Fills in a worker's devices and slots, and the size of shards.
+
+    Raises:
+        ConfigError: if the configuration asks for several devices.
+    """
+    rollout = config.rollout
+    require(
+        rollout.num_devices in (None, 1),
+        f"rollout.num_devices must be 1 with --workers, got {rollout.num_devices}: a "
+        "worker has one device; leave it out.",
+    )
+    num_tasks = 2 * config.es.num_pairs * config.es.episodes_per_member
+    rollout = dataclasses.replace(
+        rollout,
+        num_devices=1,
+        num_slots=rollout.slots_on(1),
+        shard_size=rollout.shard_size or shard_size(config, num_tasks),
+    )
+    return dataclasses.replace(config, rollout=rollout)
+
+
+def check_shards(config: TrainConfig, has_workers: bool, where: str) -> None:
+    """Checks that a run goes on as it began: on workers, or in one process.
+
+    Args:
+        config: of the run.
+        has_workers: whether there are workers.
+        where: the run, for the message.
+
+    Raises:
+        ConfigError: if not: its numbers would be rounded differently.
+    """
+    size = config.rollout.shard_size
+    require(
+        size is None or has_workers,
+        f"{where} is a run of workers (rollout.shard_size {size}); add --workers N, "
+        "where any N gives the same numbers.",
+    )
+    require(
+        size is not None or not has_workers,
+        f"{where} began in one process, and workers would round its numbers "
+        "differently; leave --workers and --cluster out, or start a new run.",
+    )
