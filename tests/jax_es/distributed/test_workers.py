@@ -90,3 +90,106 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
             whole = jax_es.train_run(config, one, resume=True, workers=team)
     assert numbers(path) == numbers(tmp_path / "one")
     assert_equal_bits(resumed.state, whole.state)
+
+
+class Arithmetic:
+    """An engine without JAX; a job that finds a file does what it says, once."""
+
+    def close(self):
+        pass
+
+    def square(self, shared, number, file=None):
+        if file and os.path.exists(file):
+            with open(file) as opened:
+                fault = opened.read()
+            os.remove(file)
+            if fault == "hang":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if fault == "memory":
+                raise MemoryError
+            if fault == "exit":
+                os._exit(1)
+        if shared == "always":
+            os._exit(1)
+        if shared == "error":
+            raise ZeroDivisionError("division by zero")
+        return number**2
+
+
+def squares(team, faults=(), shared=None):
+    """Lets workers square 0 to 8, meeting the faults that files name."""
+    taken = []
+    jobs = [(i, faults[i] if i < len(faults) else None) for i in range(9)]
+    team.use(Arithmetic)
+    team.run("square", shared, jobs, taken.append, most_units=[1.0] * 9, units=len_one)
+    return taken
+
+
+def len_one(_):
+    return 1.0
+
+
+def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    with workers_of(started, 2, slack=1.0, alone=5.0) as team:
+        expected = [i**2 for i in range(9)]
+        assert squares(team) == expected
+
+        files = []
+        for name in ("exit", "hang", "memory"):
+            files.append(str(tmp_path / name))
+            (tmp_path / name).write_text(name)
+        assert squares(team, files) == expected
+        assert [
+            next(w for w in ("ended", "no answer for", "out of memory") if w in line)
+            for line in sorted(team.lines, key=lambda line: line.split("; job")[1])
+        ] == ["ended", "no answer for", "out of memory"]
+        # Who had no memory is not replaced.
+        assert team.status()[2:] == (3, 3)
+        assert squares(team) == expected
+        assert team.status().workers == 1
+
+        with pytest.raises(ZeroDivisionError, match="division by zero"):
+            squares(team, shared="error")
+        monkeypatch.setattr(workers, "MOST_LOSSES", 2)
+        with pytest.raises(workers.WorkersGone, match="2 workers ended in the same"):
+            squares(team, shared="always")
+
+
+def test_a_worker_of_another_version_is_refused(started, monkeypatch):
+    from jax_es.runs import machine
+
+    versions = machine.versions()
+    monkeypatch.setattr(machine, "versions", lambda: versions | {"mujoco": "3.9.9"})
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    with (
+        workers_of(started, 1) as team,
+        pytest.raises(ConfigError, match=r"mujoco 4\.\d\.\d there and 3.9.9 here"),
+    ):
+        team.use(Arithmetic)
+
+
+@pytest.mark.parametrize(
+    ("count", "address", "complaint"),
+    [
+        (0, None, "--workers must be at least 1, got 0"),
+        (2, "elsewhere", "--cluster must be HOST:PORT"),
+        (2, "ray://head:10001", "--cluster must be HOST:PORT"),
+        (None, "127.0.0.1:9", "--cluster 127.0.0.1:9: nobody answers within 10 s"),
+    ],
+)
+def test_bad_input_is_one_line(count, address, complaint):
+    with (
+        pytest.raises(ConfigError, match=complaint),
+        session.open_workers(count, address),
+    ):
+        pass
+
+
+def test_ray_may_be_missing(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with (
+        pytest.raises(ConfigError, match=r"pip install -e '\.\[distributed\]'"),
+        session.open_workers(1),
+    ):
+        pass

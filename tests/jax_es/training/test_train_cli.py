@@ -309,7 +309,7 @@ def test_a_class_that_raises_is_one_line_and_leaves_nothing(faulty, capsys, fold
 
 
 def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch):
-    def stopped(*_):
+    def stopped(*_, **__):
         raise train.Stopped(signal.SIGTERM)
 
     monkeypatch.setattr("jax_es.training.loop.build", stopped)
