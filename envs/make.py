@@ -12,6 +12,8 @@ from envs.faults import being_made
 from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from envs.mujoco_env import MujocoVectorEnv
 from envs.robot import RobotVectorEnv, registered_task
+from envs.tetris import ENV_ID as TETRIS
+from envs.tetris import TetrisVectorEnv
 
 
 def make(
@@ -54,6 +56,8 @@ def make(
         >>> observations.shape
         (4, 17)
     """
+    if env_id == TETRIS and not wrappers:
+        return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
     if (kwargs or wrappers) and (env_id in gymnasium.registry or _names_module(env_id)):
         options |= {"wrappers": wrappers, **(kwargs or {})}
         return _make_registered(env_id, num_envs, num_threads, options)
@@ -82,6 +86,8 @@ def _make_registered(
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"
+        if "gymnasium[box2d]" in message:
+            message = f"env_id: {env_id} needs Box2D: pip install -e '.[box2d]'"
     except (ImportError, gymnasium.error.Error) as error:
         message = f"env_id: {env_id} cannot be made: {error}"
     raise ValueError(" ".join(message.split()))

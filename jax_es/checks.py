@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -44,6 +45,11 @@ NotNegativeFinite: TypeAlias = Annotated[
 ]
 Fraction: TypeAlias = Annotated[float, Range("in [0, 1)", lambda x: 0 <= x < 1)]
 Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
+
+
+def are_indices(texts: Iterable[str]) -> bool:
+    """Returns whether each is an index or a slice as Python writes them: 2, -1, 5:8."""
+    return all(re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) for text in texts)
 
 
 def check_fields(config: Any, prefix: str = "") -> None:

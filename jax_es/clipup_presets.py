@@ -30,7 +30,10 @@ LINEAR = LinearConfig()
 MLP = MLPConfig(hidden_sizes=(32, 32), head_scale=0.1)
 
 
-def _transformer(target_return: float, reward_scale: float = 0.001):
+def transformer(
+    target_return: float, reward_scale: float = 0.001
+) -> DecisionTransformerConfig:
+    """Returns the small transformer."""
     return DecisionTransformerConfig(
         attention="cache",
         context_length=8,
@@ -103,7 +106,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     # Kept up by its bonus alone: without it, falling at once would cost least.
     "inverted-double-pendulum-clipup": _task(
         "InvertedDoublePendulum-v5",
-        _transformer(9300.0),
+        transformer(9300.0),
         2 * _MILLION,
         {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
         num_pairs=32,
@@ -113,7 +116,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     ),
     "swimmer-clipup": _task(
         "Swimmer-v5",
-        _transformer(360.0, reward_scale=0.01),
+        transformer(360.0, reward_scale=0.01),
         2 * _MILLION,
         {"linear": 0.1, "mlp": 0.25, "decision-transformer": 0.25},
         # With 0.1 the transformer stayed at 20 for 0.6 M steps.
@@ -122,7 +125,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     ),
     "hopper-clipup": _task(
         "Hopper-v5",
-        _transformer(3000.0),
+        transformer(3000.0),
         4 * _MILLION,
         {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
         sigma=0.05,
@@ -131,7 +134,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     ),
     "half-cheetah-clipup": _task(
         "HalfCheetah-v5",
-        _transformer(5000.0),
+        transformer(5000.0),
         6 * _MILLION,
         {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
         num_pairs=32,
@@ -142,7 +145,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     # stood nearly still for 3.6 M steps.
     "walker2d-clipup": _task(
         "Walker2d-v5",
-        _transformer(4000.0),
+        transformer(4000.0),
         10 * _MILLION,
         {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
         sigma=0.05,
@@ -152,7 +155,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     # Acting costs more than its first steps earn: without the bonus it lies down.
     "ant-clipup": _task(
         "Ant-v5",
-        _transformer(3000.0),
+        transformer(3000.0),
         10 * _MILLION,
         {"linear": 0.06, "mlp": 0.15, "decision-transformer": 0.2},
         sigma=0.03,
@@ -161,7 +164,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     ),
     "humanoid-clipup": _task(
         "Humanoid-v5",
-        _transformer(7000.0),
+        transformer(7000.0),
         200 * _MILLION,
         {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.2},
         sigma={"linear": 0.02, "mlp": 0.02, "decision-transformer": 0.03},

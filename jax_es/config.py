@@ -19,6 +19,7 @@ from jax_es.checks import (
     Positive,
     Range,
     Share,
+    are_indices,
     check_fields,
     require,
 )
@@ -156,6 +157,11 @@ class EnvConfig:
     wrappers: tuple[str, ...] = ()
     """Gymnasium wrappers without arguments, or functions that wrap, the innermost
     first: module:Name, as gymnasium.wrappers:FlattenObservation."""
+    hide_observation: Annotated[
+        tuple[str, ...], Range("indices or slices, as 2 or 5:8", are_indices)
+    ] = ()
+    """Numbers of an observation vector in whose place the policy reads 0, by index or
+    slice (2, -1, 5:8); the environment, and what is recorded of it, stay whole."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -175,7 +181,7 @@ class EnvConfig:
         check_fields(self, "env.")
 
 
-_NO_OPTIONS = ("id", "game", "kwargs", "wrappers")
+_NO_OPTIONS = ("id", "game", "kwargs", "wrappers", "hide_observation")
 """Fields of ``EnvConfig`` that are no arguments of an environment."""
 
 PROCESSES_PER_CORE = 8

@@ -11,6 +11,7 @@ from dataclasses import replace
 from jax_es.checks import ConfigError, require
 from jax_es.clipup_presets import CLIPUP_PRESETS
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
+from jax_es.control_presets import CONTROL_PRESETS, control_transformer
 from jax_es.train_config import (
     POLICY_KINDS,
     CustomPolicyConfig,
@@ -191,6 +192,7 @@ def _pretrained(name: str) -> TrainConfig:
 PRESETS |= {
     name: networks["decision-transformer"] for name, networks in CLIPUP_PRESETS.items()
 }
+PRESETS |= CONTROL_PRESETS
 PRESETS |= {name: _pretrained(name) for name in PRETRAINED_PRESETS}
 
 
@@ -221,6 +223,8 @@ def preset(name: str, policy: str | None = None) -> TrainConfig:
     )
     if policy in tuned:
         return replace(config, policy=tuned[policy].policy, es=tuned[policy].es)
+    if name in CONTROL_PRESETS and policy == "decision-transformer":
+        return replace(config, policy=control_transformer(name))
     if name in FAST_PRESETS:
         return _fast(replace(config, policy=POLICY_KINDS[policy]()))
     if name in PAPER_PRESETS or policy not in _SMALL_POLICIES:

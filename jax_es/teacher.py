@@ -158,6 +158,11 @@ def check_trainable(algo: str, config: TrainConfig) -> None:
         f"--policy.action-scale {policy.action_scale} is not possible: --algo {algo} "
         "acts within the bounds of the action space; choose bounds.",
     )
+    require(
+        policy.action_bins is None,
+        f"--policy.action-bins {policy.action_bins} is not possible: --algo {algo} "
+        "acts in real numbers; leave it out.",
+    )
     check_vector_control(f"--algo {algo}", config.env.id, *spaces(config))
 
 

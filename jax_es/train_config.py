@@ -26,6 +26,7 @@ POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
     "mlp": models.MLPConfig,
     "linear": models.LinearConfig,
+    "afterstate": models.AfterstateConfig,
     "lstm": models.LSTMConfig,
     "cnn": models.CNNConfig,
     "image-decision-transformer": models.ImageDecisionTransformerConfig,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import (
     IMAGE_POLICIES,
+    AfterstateConfig,
     AnyPolicyConfig,
     CNNConfig,
     DecisionTransformerConfig,
@@ -62,6 +63,7 @@ __all__ = [
     "LSTM",
     "MLP",
     "ActionSpec",
+    "AfterstateConfig",
     "AnyPolicy",
     "AnyPolicyConfig",
     "BoxActions",

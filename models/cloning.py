@@ -12,7 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.policy import ActionSpec, BoxActions, PolicyConfig, from_environment
+from models.policy import (
+    ActionSpec,
+    BoxActions,
+    DiscreteActions,
+    PolicyConfig,
+    from_environment,
+)
 
 
 class ClonablePolicy(abc.ABC):
@@ -95,9 +101,16 @@ def action_loss(
 
     Returns:
         ``[T]``: mean squared error of tanh(outputs) over the A dimensions (Chen et al.
-        2021), or −log softmax(outputs)[chosen].
+        2021), or −log softmax(outputs)[chosen]; of bins their mean over the A
+        dimensions, the bin nearest to ``chosen`` being the right one.
     """
     if isinstance(actions, BoxActions):
-        return jnp.square(jnp.tanh(outputs) - chosen).mean(axis=-1)
+        if actions.bins is None:
+            return jnp.square(jnp.tanh(outputs) - chosen).mean(axis=-1)
+        outputs = outputs.reshape(*chosen.shape, actions.bins)
+        nearest = jnp.round((chosen + 1.0) / 2.0 * (actions.bins - 1)).astype(int)
+        of_each = jax.vmap(action_loss, in_axes=(None, 1, 1))
+        choice = DiscreteActions(actions.bins)
+        return of_each(choice, outputs, nearest).mean(axis=0)
     log_shares = jax.nn.log_softmax(outputs, axis=-1)
     return -jnp.take_along_axis(log_shares, chosen[:, None], axis=-1)[:, 0]

@@ -16,9 +16,18 @@ class PolicyConfig:
     """Real actions: tanh mapped onto the space's bounds, or passed on in [-1, 1]."""
     sample_actions: bool = False
     """Discrete actions: draw from the logits' softmax instead of the largest one."""
+    action_bins: int | None = None
+    """Real actions: each number is one of so many evenly spaced ones, from bound to
+    bound, that of the largest logit; tanh of one output if not given."""
 
     def __post_init__(self):
         """Checks the fields; subclasses extend it."""
+        require(
+            self.action_bins is None or self.action_bins >= 2,
+            "action_bins",
+            self.action_bins,
+            "it must be at least 2, the bounds themselves; 11 has the middle, too",
+        )
         require(
             self.action_scale in ("bounds", "none"),
             "action_scale",
@@ -81,6 +90,20 @@ class LinearConfig(MLPConfig):
             self.hidden_sizes,
             "a linear policy has none; choose --policy mlp",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AfterstateConfig(MLPConfig):
+    """A network that rates what each choice leads to (``afterstate``).
+
+    It reads observations that describe every choice by equally many numbers, one choice
+    after the other, and takes the choice with the highest rating.
+    """
+
+    hidden_sizes: tuple[int, ...] = ()
+    """Width of each hidden layer, in units; a linear rating without any."""
+    head_scale: float = 0.0
+    """Factor on the head's initial weights; with 0 all choices begin alike."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,6 +280,7 @@ class CNNConfig(PolicyConfig):
 AnyPolicyConfig: TypeAlias = (
     MLPConfig
     | LinearConfig
+    | AfterstateConfig
     | LSTMConfig
     | DecisionTransformerConfig
     | CNNConfig

@@ -67,7 +67,7 @@ class DecisionTransformer(nn.Module):
         self.embed_return = fan_in_dense(1, width)
         self.embed_state = fan_in_dense(self.observation_shape, width)
         if isinstance(self.actions, BoxActions):
-            self.embed_action = fan_in_dense(self.actions.num_outputs, width)
+            self.embed_action = fan_in_dense(self.actions.size, width)
         else:
             self.embed_action = _table(self.actions.num_outputs, width)
         self.embed_norm = LayerNorm()
@@ -233,12 +233,14 @@ class DecisionTransformerPolicy(ClonablePolicy):
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
-        box = isinstance(self.actions, BoxActions)
+        actions = self.actions
         return self.network.init(
             key,
             jnp.zeros(1),
             jnp.zeros((1, *np.atleast_1d(self.observation_shape))),
-            jnp.zeros((1, self.actions.num_outputs)) if box else jnp.zeros(1, int),
+            jnp.zeros((1, actions.size))
+            if isinstance(actions, BoxActions)
+            else jnp.zeros(1, int),
             jnp.zeros(1, int),
         )["params"]
 
@@ -357,11 +359,13 @@ class DecisionTransformerPolicy(ClonablePolicy):
         config = self.config
         num_heads, ring = config.num_heads, (config.context_length + 1, 3)
         width = config.width // num_heads
-        box = isinstance(self.actions, BoxActions)
+        actions = self.actions
         return Cache(
             keys=(jnp.zeros((num_heads, width, *ring)),) * config.num_layers,
             values=(jnp.zeros((num_heads, *ring, width)),) * config.num_layers,
-            action=jnp.zeros(self.actions.num_outputs) if box else jnp.int32(0),
+            action=jnp.zeros(actions.size)
+            if isinstance(actions, BoxActions)
+            else jnp.int32(0),
         )
 
 

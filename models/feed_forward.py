@@ -60,5 +60,4 @@ class FeedForwardPolicy(ClonablePolicy):
     ) -> jax.Array:
         """Predicts all actions of a window at once, each from its observation."""
         del returns_to_go, actions, timesteps, dropout, key
-        network: Any = self.network.bind(variables)
-        return jax.vmap(network)(observations)
+        return jax.vmap(lambda seen: self.outputs(variables, seen))(observations)

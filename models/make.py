@@ -5,6 +5,7 @@ from typing import TypeAlias
 from models.cnn import CNNPolicy
 from models.config import (
     IMAGE_POLICIES,
+    AfterstateConfig,
     AnyPolicyConfig,
     CNNConfig,
     DecisionTransformerConfig,
@@ -15,8 +16,8 @@ from models.config import (
 from models.decision_transformer import DecisionTransformerPolicy
 from models.image_decision_transformer import ImageDecisionTransformerPolicy
 from models.lstm import LSTMPolicy
-from models.mlp import MLPPolicy
-from models.policy import ActionSpec
+from models.mlp import AfterstatePolicy, MLPPolicy
+from models.policy import ActionSpec, binned
 
 AnyPolicy: TypeAlias = (
     MLPPolicy
@@ -40,7 +41,8 @@ def make_policy(
         actions: the action space.
 
     Raises:
-        ValueError: the policy takes vectors and these are images, or the reverse.
+        ValueError: the policy takes vectors and these are images, or the reverse; or it
+            shall put choices into bins.
     """
     is_int = isinstance(observation_shape, int)
     shape = (observation_shape,) if is_int else tuple(observation_shape)
@@ -52,7 +54,10 @@ def make_policy(
             f"policy: {type(config).__name__} takes {takes}, and observations have the "
             f"shape {shape}; choose {remedy}, or another env.id"
         )
+    actions = binned(config, actions)
     match config:
+        case AfterstateConfig():
+            return AfterstatePolicy(config, shape[0], actions)
         case MLPConfig():
             return MLPPolicy(config, shape[0], actions)
         case LSTMConfig():
@@ -65,6 +70,6 @@ def make_policy(
             return DecisionTransformerPolicy(config, shape[0], actions)
     raise ValueError(
         f"config must be the config of a policy, got {type(config).__name__}: "
-        "pass MLPConfig, LSTMConfig, DecisionTransformerConfig, CNNConfig or "
-        "ImageDecisionTransformerConfig"
+        "pass MLPConfig, AfterstateConfig, LSTMConfig, DecisionTransformerConfig, "
+        "CNNConfig or ImageDecisionTransformerConfig"
     )

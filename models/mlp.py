@@ -3,16 +3,17 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import MLPConfig
+from models.config import AfterstateConfig, MLPConfig, require
 from models.feed_forward import FeedForwardPolicy
 from models.layers import fan_in_dense
-from models.policy import ActionSpec, check_sizes
+from models.policy import ActionSpec, DiscreteActions, check_sizes
 
 ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 
@@ -65,4 +66,43 @@ class MLPPolicy(FeedForwardPolicy):
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
-        return self.network.init(key, jnp.zeros(self.observation_size))["params"]
+        network = self.network
+        return network.init(key, jnp.zeros(network.observation_size))["params"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AfterstatePolicy(MLPPolicy):
+    """An ``MLP`` that rates every choice by what the observation says of it."""
+
+    config: AfterstateConfig
+
+    def __post_init__(self):
+        """Checks that there are equally many numbers for each choice."""
+        super().__post_init__()
+        num_choices = getattr(self.actions, "num_actions", 0)
+        require(
+            isinstance(self.actions, DiscreteActions)
+            and self.observation_size % num_choices == 0,
+            "kind",
+            "afterstate",
+            f"observations of {self.observation_size} numbers do not describe each of "
+            f"{num_choices} choices; choose --policy mlp, or Tetris-v0",
+        )
+
+    @functools.cached_property
+    def network(self) -> MLP:
+        """The Flax module, which rates one choice."""
+        size = self.observation_size // self.actions.num_outputs
+        return MLP(
+            size,
+            self.config.hidden_sizes,
+            1,
+            self.config.activation,
+            self.config.head_scale,
+        )
+
+    def outputs(self, variables: Mapping[str, Any], observation: jax.Array) -> Any:
+        """Rates every choice by one member's variables: ``[num_actions]``."""
+        network: Any = self.network.bind(variables)
+        choices = observation.reshape(self.actions.num_outputs, -1)  # [A · F] → [A, F]
+        return jax.vmap(network)(choices)[:, 0]

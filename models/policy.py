@@ -1,9 +1,9 @@
 """What every policy shares: the action space it serves and its output rule.
 
-A network returns one number per action dimension or per choice. This file turns
-them into an action, in two steps: ``select_action`` gives the *network's* action (in
-[-1, 1], or an index), which a Decision Transformer reads back as a token;
-``to_environment`` gives the same action in the environment's own unit.
+A network returns one number per action dimension, per bin of each dimension, or per
+choice. This file turns them into an action, in two steps: ``select_action`` gives the
+*network's* action (in [-1, 1], or an index), which a Decision Transformer reads back as
+a token; ``to_environment`` gives the same action in the environment's own unit.
 """
 
 import dataclasses
@@ -24,6 +24,8 @@ class BoxActions:
     """Lower bounds; infinite ones need ``action_scale="none"``."""
     high: tuple[float, ...]
     """Upper bounds."""
+    bins: int | None = None
+    """How many values each dimension may have, from -1 to 1; any if not given."""
 
     def __post_init__(self):
         """Stores plain floats (so that it hashes) and checks the bounds."""
@@ -43,7 +45,12 @@ class BoxActions:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers the network returns: ``A``."""
+        """How many numbers the network returns: ``A``, or ``A · bins`` logits."""
+        return self.size * (self.bins or 1)
+
+    @property
+    def size(self) -> int:
+        """How many numbers an action has: ``A``."""
         return len(self.low)
 
 
@@ -74,6 +81,23 @@ ActionSpec: TypeAlias = BoxActions | DiscreteActions
 """What a policy must know of an action space, whatever library defined it."""
 
 
+def binned(config: PolicyConfig, actions: ActionSpec) -> ActionSpec:
+    """Returns the action space with as many bins as the config says.
+
+    Raises:
+        ValueError: there are no real numbers to put into bins.
+    """
+    if config.action_bins is None:
+        return actions
+    require(
+        isinstance(actions, BoxActions),
+        "action_bins",
+        config.action_bins,
+        "the environment's actions are choices already; leave it out",
+    )
+    return dataclasses.replace(actions, bins=config.action_bins)
+
+
 def check_sizes(
     config: PolicyConfig, observation_size: int, actions: ActionSpec
 ) -> None:
@@ -94,10 +118,11 @@ def check_sizes(
             "set policy.action_scale none",
         )
         require(
-            not config.sample_actions,
+            not config.sample_actions or actions.bins is not None,
             "sample_actions",
             config.sample_actions,
-            "only discrete actions are sampled, these are real-valued; leave it out",
+            "only discrete actions are sampled, these are real-valued; leave it out, "
+            "or set policy.action_bins",
         )
 
 
@@ -109,18 +134,27 @@ def select_action(
     Args:
         config: says whether discrete actions are sampled.
         actions: the action space.
-        outputs: ``[A]``, or ``[num_actions]`` logits.
+        outputs: ``[A]``, ``[A · bins]`` logits or ``[num_actions]`` logits.
         key: consumed where actions are sampled, ignored elsewhere.
 
     Returns:
-        ``[A]`` float32 in [-1, 1], tanh(outputs); or ``[]`` int32 in
-        [0, num_actions), the largest logit's index or a draw from softmax(outputs).
+        ``[A]`` float32 in [-1, 1], tanh(outputs) or the chosen bins; or ``[]`` int32 in
+        [0, num_actions). Chosen is the largest logit's index or a draw from their
+        softmax.
     """
-    if isinstance(actions, BoxActions):
+    if isinstance(actions, DiscreteActions):
+        return _chosen(config, outputs, key)
+    if actions.bins is None:
         return jnp.tanh(outputs)
+    logits = outputs.reshape(actions.size, actions.bins)
+    return jnp.linspace(-1.0, 1.0, actions.bins)[_chosen(config, logits, key)]
+
+
+def _chosen(config: PolicyConfig, logits: jax.Array, key: jax.Array) -> jax.Array:
+    """Returns an int32 index into the last axis."""
     if config.sample_actions:
-        return jax.random.categorical(key, outputs).astype(jnp.int32)
-    return jnp.argmax(outputs).astype(jnp.int32)
+        return jax.random.categorical(key, logits).astype(jnp.int32)
+    return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
 
 def from_environment(

@@ -50,7 +50,10 @@ WITH_CODE = [
 ]
 
 OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
-OF_OTHERS |= {"strict", "env.kwargs.NAME", "env.kwargs.speed"}
+OF_OTHERS |= {
+    "strict",
+    *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features")),
+}
 """Options that are no field: of other programs, or of all of ours."""
 
 

@@ -27,7 +27,7 @@ ALLOWED = {
 HOMES = {
     "models": {
         *("training/build", "training/custom_policy"),
-        *("presets", "clipup_presets", "train_config"),
+        *("presets", "clipup_presets", "control_presets", "train_config"),
     },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
@@ -68,7 +68,7 @@ HOMES = {
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
     *("version", "types", "checks", "config", "train_config", "streams"),
-    *("presets", "clipup_presets"),
+    *("presets", "clipup_presets", "control_presets"),
 }
 LEVELS = [
     {"settings"},

@@ -109,6 +109,8 @@ def _read(run: RunDirectory) -> Run:
         task += f", {env.max_episode_steps} steps"
     if not env.terminate_when_unhealthy:
         task += ", falling allowed"
+    if env.hide_observation:
+        task += f", {' '.join(env.hide_observation)} hidden"
     name = variant(config, method, run.method_before())
     records = records_so_far(run.path)
     return Run(str(run.path), config, method, records, task, name)
@@ -151,11 +153,13 @@ def variant(
         'TD3, decision-transformer'
     """
     attention = getattr(config.policy, "attention", "window")
+    bins = config.policy.action_bins
     is_low_rank = method.is_evolution and config.es.perturbation == "low-rank"
     parts = [
         "" if method.is_evolution else method.title,
         policy_kind(config.policy),
         "" if attention == "window" else attention,
+        f"{bins} bins" if bins else "",
         f"rank {config.es.rank}" if is_low_rank else "",
         "" if before is None else f"after {before.title}",
     ]

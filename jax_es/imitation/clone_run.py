@@ -45,7 +45,7 @@ from jax_es.imitation.windows import (
 )
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.memory import check_memory
-from jax_es.rollout.observation_statistics import ObservationStatistics
+from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
@@ -185,7 +185,8 @@ def _make_cloner(
     )
     seed = stream(config.seed, "dropout").integers(2**31)
     key = jax.random.key(seed, impl="threefry2x32")
-    return Cloner(policy, cloning, parts.devices, statistics, key, config.rollout)
+    view = view_of(config, statistics)
+    return Cloner(policy, cloning, parts.devices, view, key)
 
 
 def initial_state(cloner: Cloner, seed: int) -> CloningState:

@@ -15,14 +15,10 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from jax_es.config import CloningConfig, RolloutConfig
+from jax_es.config import CloningConfig
 from jax_es.imitation.windows import PADDING_START, Steps, Windows, windows_at
 from jax_es.rollout.devices import Devices
-from jax_es.rollout.observation_statistics import (
-    ObservationStatistics,
-    mean_and_std,
-    normalized,
-)
+from jax_es.rollout.observation_statistics import View, normalized
 from jax_es.types import ClonablePolicy, PyTree
 
 
@@ -60,9 +56,8 @@ class Cloner:
         policy: the policy, for one window.
         config: the settings.
         devices: where to compute; each takes its share of every batch.
-        statistics: through which the policy sees observations, if any.
+        view: how the policy sees observations.
         key: of the dropout.
-        rollout: floor and bound of the observations that it sees when acting.
     """
 
     def __init__(
@@ -70,15 +65,13 @@ class Cloner:
         policy: ClonablePolicy,
         config: CloningConfig,
         devices: Devices,
-        statistics: ObservationStatistics | None,
+        view: View,
         key: jax.Array,
-        rollout: RolloutConfig,
     ) -> None:
-        self._rollout = rollout
         self.policy = policy
         self.config = config
         self._devices = devices
-        self._statistics = statistics
+        self._view = view
         self._optimizer = warmed_up_adamw(config)
         self._key = key
         self._descend = devices.map_together(self._descend_on_device, (None, 0, 0))
@@ -181,13 +174,7 @@ class Cloner:
 
     def _seen(self, observations: jax.Array) -> jax.Array:
         """Returns observations ``[T, …]`` as policies see them."""
-        bound = self._rollout.observation_clip
-        clip = np.inf if bound is None else bound
-        if self._statistics is None:
-            return normalized(observations, 0.0, 1.0, clip)
-        floor, shape = self._rollout.std_floor, observations.shape
-        mean, std = (
-            jnp.broadcast_to(part.reshape(shape[1:]), shape)
-            for part in mean_and_std(self._statistics, floor, observations.dtype)
-        )
+        shape = observations.shape
+        mean, std, clip = self._view.normalizer(shape[1:], observations.dtype)
+        mean, std = (jnp.broadcast_to(part, shape) for part in (mean, std))
         return normalized(observations, mean, std, clip)

@@ -17,7 +17,7 @@ import numpy as np
 from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import ObservationStatistics, View
+from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import Method
@@ -157,8 +157,7 @@ class GradientRun:
             self.parts.env.max_episode_steps,
         )
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
-        rollout = config.rollout
-        view = View(self._statistics, (), rollout.std_floor, rollout.observation_clip)
+        view = view_of(config, self._statistics)
         return self.parts.rollout.evaluate(population, tasks, view, on_step)
 
     def save(

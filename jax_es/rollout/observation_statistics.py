@@ -8,9 +8,14 @@ The sums are kept in float64 NumPy arrays: float32 loses the mean's last digits 
 some 10⁷ observations, and integer frames would overflow.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from jax_es.checks import require
+from jax_es.train_config import TrainConfig
 
 PIXEL_RANGE = 255.0
 """Brightest value of a pixel: policies see bytes divided by it, in [0, 1]."""
@@ -112,12 +117,14 @@ class View(NamedTuple):
         reference: ``[R, …]``, of a ``ReferencePolicy``; ``()`` for others.
         std_floor: lower bound of the standard deviation, as of :func:`mean_and_std`.
         clip: bound of normalised observations; None for none.
+        hidden: which numbers policies read 0 for, as of :func:`hidden_entries`.
     """
 
     statistics: ObservationStatistics | None = None
     reference: Any = ()
     std_floor: float = STD_FLOOR
     clip: float | None = None
+    hidden: Sequence[str] = ()
 
     def normalizer(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
         """Returns mean and std, both of an observation's shape, and the bound.
@@ -127,11 +134,61 @@ class View(NamedTuple):
             dtype: of an observation as the environment gives it.
         """
         clip = np.float32(np.inf if self.clip is None else self.clip)
-        if self.statistics is None:
-            return np.zeros(shape, np.float32), np.ones(shape, np.float32), clip
-        mean, std = mean_and_std(self.statistics, self.std_floor, dtype)
+        statistics = self.statistics or initial_statistics(math.prod(shape))
+        mean, std = mean_and_std(statistics, self.std_floor, dtype)
+        std[hidden_entries(self.hidden, shape)] = np.inf  # (o − mean)/∞ is 0
         return mean.reshape(shape), std.reshape(shape), clip
 
 
 UNCHANGED = View()
 """Observations as the environment gives them."""
+
+
+def view_of(
+    config: TrainConfig,
+    statistics: ObservationStatistics | None,
+    reference: Any = (),
+) -> View:
+    """Returns how a configuration's policies see observations.
+
+    Args:
+        config: of the run.
+        statistics: the run's; not read if it normalises nothing.
+        reference: as in :class:`View`.
+    """
+    rollout = config.rollout
+    return View(
+        statistics if rollout.observation_statistics else None,
+        reference,
+        rollout.std_floor,
+        rollout.observation_clip,
+        config.env.hide_observation,
+    )
+
+
+def hidden_entries(hidden: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
+    """Returns ``[O]`` bool, the numbers of an observation that indices or slices name.
+
+    Args:
+        hidden: each as Python writes it: 2, -1, 5:8.
+        shape: of an observation.
+
+    Raises:
+        ConfigError: there are no such numbers, or observations are no vectors.
+    """
+    mask = np.zeros(math.prod(shape), bool)
+    for text in hidden:
+        start, colon, stop = text.partition(":")
+        entries = np.arange(mask.size)
+        if colon:
+            entries = entries[int(start or 0) : int(stop) if stop else None]
+        else:
+            entries = entries[int(start) :][:1] if int(start) >= -mask.size else ()
+        require(
+            len(shape) == 1 and len(entries) > 0,
+            f"env.hide_observation {text} names nothing in observations of the shape "
+            f"{shape}; choose indices from 0 to {mask.size - 1}, of an environment "
+            "that observes vectors.",
+        )
+        mask[entries] = True
+    return mask

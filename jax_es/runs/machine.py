@@ -13,7 +13,7 @@ from jax_es.version import __version__
 
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
-    "ale-py", "orbax-checkpoint",
+    "ale-py", "box2d", "orbax-checkpoint",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.rollout.devices import Devices
+from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.trust import find
 from jax_es.train_config import (
     POLICY_KINDS,
@@ -140,6 +141,12 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
         ConfigError: if what a game needs is not installed.
     """
     env = make_single_env(config.env)
+    if config.env.hide_observation:
+        space = env.observation_space
+        hidden = hidden_entries(config.env.hide_observation, space.shape or ())
+        env = gymnasium.wrappers.TransformObservation(
+            env, lambda seen: np.where(hidden, 0, seen), space
+        )
     policy = config.policy
     if not isinstance(policy, models.DecisionTransformerConfig):
         shape = env.observation_space.shape

@@ -21,6 +21,7 @@ from jax_es.runs.trust import find
 from jax_es.train_config import CustomPolicyConfig, TrainConfig
 from jax_es.types import Policy
 from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
+from models.policy import binned
 
 _GIVEN = ("num_outputs", "parent", "name", "observation_shape", "actions")
 """Arguments that are no options: whoever builds the network gives them."""
@@ -88,6 +89,7 @@ def make_custom_policy(
     """
     network = _find(config.target)
     try:
+        actions = binned(config, actions)
         if is_flax_module(network):
             module = network(num_outputs=actions.num_outputs, **config.options)
             return wrap(config, module, observation_shape, actions)

@@ -20,6 +20,7 @@ from jax_es.rollout.observation_statistics import (
     View,
     initial_statistics,
     merge,
+    view_of,
 )
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
@@ -195,13 +196,7 @@ def run_generation(
 
 def view(config: TrainConfig, state: TrainState) -> View:
     """Returns how policies see observations."""
-    rollout = config.rollout
-    return View(
-        state.observation_statistics if rollout.observation_statistics else None,
-        state.reference,
-        rollout.std_floor,
-        rollout.observation_clip,
-    )
+    return view_of(config, state.observation_statistics, state.reference)
 
 
 def population_tasks(

@@ -13,6 +13,7 @@ from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
     View,
     normalized,
+    view_of,
 )
 from jax_es.runs.checkpoint import CheckpointError
 from jax_es.runs.exported import local_folder, restore
@@ -51,10 +52,7 @@ class TrainedMean(NamedTuple):
 
     def view(self) -> View:
         """Returns how the policy sees observations."""
-        rollout = self.config.rollout
-        return View(
-            self.statistics, self.reference, rollout.std_floor, rollout.observation_clip
-        )
+        return view_of(self.config, self.statistics, self.reference)
 
 
 def load_mean(

@@ -25,6 +25,7 @@ from jax_es.rollout.memory import (
     largest,
     num_bytes,
 )
+from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.train_config import TrainConfig
@@ -178,6 +179,7 @@ def _build(
         for size in groups
     )
     observation_space = envs[0].single_observation_space
+    hidden_entries(config.env.hide_observation, observation_space.shape)  # checks them
     policy = make_policy(config.policy, observation_space, envs[0].single_action_space)
     rollout = Rollout(policy, envs, devices)
     return EvaluationParts(config, devices, envs, policy, rollout)

@@ -44,13 +44,23 @@ def test_an_unknown_id_is_one_clear_line(env_id, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_package_is_named():
+@pytest.mark.parametrize(
+    ("advice", "message"),
+    [
+        ("run\n`pip install box3d`", "not installed: run `pip install box3d`"),
+        (
+            'pip install "gymnasium[box2d]"',
+            r"needs Box2D: pip install -e '\.\[box2d\]'",
+        ),
+    ],
+)
+def test_a_missing_package_is_named(advice, message):
     def entry_point():
-        raise gymnasium.error.DependencyNotInstalled("run\n`pip install box3d`")
+        raise gymnasium.error.DependencyNotInstalled(advice)
 
     gymnasium.register("NeedsPackage-v0", entry_point, max_episode_steps=5)
     try:
-        with pytest.raises(ValueError, match="not installed: run `pip install box3d`"):
+        with pytest.raises(ValueError, match=message):
             make("NeedsPackage-v0", 1)
     finally:
         del gymnasium.registry["NeedsPackage-v0"]

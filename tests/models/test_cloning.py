@@ -51,9 +51,10 @@ def test_who_can_be_cloned():
         (transformer(), 4),
         (transformer(attention="cache"), 12),
         (transformer(CHOICE, attention="cache"), 12),
+        (transformer(attention="cache", action_bins=4), 12),
         (make_policy(MLPConfig(hidden_sizes=(8,)), 5, BOX), 6),
     ],
-    ids=["window", "cache", "cache-choice", "mlp"],
+    ids=["window", "cache", "cache-bins", "cache-choice", "mlp"],
 )
 def test_predictions_of_an_episode_are_those_of_acting(
     policy, num_steps, random_params
@@ -91,6 +92,10 @@ def test_losses_by_hand():
     logits = jnp.log(jnp.float32([[0.1, 0.2, 0.7], [3.0, 3.0, 6.0]]))
     losses = action_loss(CHOICE, logits, jnp.array([2, 0]))
     np.testing.assert_allclose(losses, [-np.log(0.7), -np.log(0.25)], rtol=1e-5)
+    # Two joints with bins at −1, 0 and 1; 0.4 is nearest to the middle one.
+    bins = dataclasses.replace(BOX, bins=3)
+    (loss,) = action_loss(bins, logits.reshape(1, 6), jnp.float32([[1.0, 0.4]]))
+    np.testing.assert_allclose(loss, -(np.log(0.7) + np.log(0.25)) / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", ["bounds", "none"])

@@ -8,6 +8,7 @@ import pytest
 from jax_es.es.noise import LowRankNoise
 from jax_es.types import Policy
 from models import (
+    AfterstateConfig,
     BoxActions,
     DecisionTransformerConfig,
     DiscreteActions,
@@ -32,9 +33,11 @@ SMALL = {"context_length": 3, "width": 8, "num_layers": 2, "num_heads": 2}
 
 CASES = {
     "mlp-box": (MLPConfig(hidden_sizes=(8, 8)), BOX),
+    "mlp-bins": (MLPConfig(hidden_sizes=(8,), action_bins=3), BOX),
     "mlp-discrete": (MLPConfig(hidden_sizes=(8, 8)), CHOICE),
     "mlp-sampled": (MLPConfig(hidden_sizes=(8,), sample_actions=True), CHOICE),
     "lstm-box": (LSTMConfig(width=8), BOX),
+    "afterstate": (AfterstateConfig(hidden_sizes=(4,)), DiscreteActions(5)),
     "lstm-discrete": (LSTMConfig(width=8), CHOICE),
     "transformer-box": (DecisionTransformerConfig(**SMALL), BOX),
     "transformer-discrete": (DecisionTransformerConfig(**SMALL), CHOICE),
@@ -131,7 +134,7 @@ def test_actions_fit_the_space(policy, variables):
     if isinstance(policy.actions, DiscreteActions):
         assert actions.dtype == jnp.int32
         assert actions.shape == (NUM_STEPS,)
-        assert set(actions.tolist()) <= {0, 1, 2}
+        assert set(actions.tolist()) <= set(range(policy.actions.num_actions))
         return
     assert actions.dtype == jnp.float32
     assert actions.shape == (NUM_STEPS, 2)

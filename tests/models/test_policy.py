@@ -5,8 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BoxActions, DiscreteActions, MLPConfig, MLPPolicy
-from models.policy import PolicyConfig, select_action, to_environment
+from models import (
+    AfterstateConfig,
+    BoxActions,
+    DiscreteActions,
+    MLPConfig,
+    MLPPolicy,
+    make_policy,
+)
+from models.policy import PolicyConfig, binned, select_action, to_environment
 
 BOX = BoxActions(low=(-0.4, 0.0, -1.0), high=(0.4, 10.0, 1.0))
 KEY = jax.random.key(0)
@@ -55,6 +62,22 @@ def test_discrete_action_is_the_largest_logit():
     assert shifted == 1
 
 
+def test_bins_are_evenly_spaced_from_bound_to_bound():
+    config = PolicyConfig(action_bins=3)
+    actions = binned(config, BOX)
+    logits = np.float32([[3, 1, 2], [0, 1, 0], [-5, -7, -4]])
+    assert actions.num_outputs == 9 and actions.size == 3
+    chosen = act(config, actions, logits.ravel())
+    np.testing.assert_allclose(chosen, [-0.4, 5.0, 1.0])
+    assert binned(PolicyConfig(), BOX) is BOX
+    sampled = PolicyConfig(action_bins=3, sample_actions=True)
+    keys = jax.random.split(KEY, 500)
+    draws = jax.vmap(lambda key: act(sampled, actions, logits.ravel(), key))(keys)
+    share = np.exp(1.0) / (np.exp(1.0) + 2.0)  # of the second joint's middle bin
+    assert abs(np.mean(np.asarray(draws)[:, 1] == 5.0) - share) < 0.1
+    assert set(np.unique(draws[:, 0])) == set(np.float32([-0.4, 0.0, 0.4]))
+
+
 def test_sampled_actions_follow_the_softmax():
     logits = np.array([0.0, 1.0, -1.0, 2.0])
     config = PolicyConfig(sample_actions=True)
@@ -87,6 +110,15 @@ def test_sampled_actions_follow_the_softmax():
         (
             lambda: MLPPolicy(MLPConfig(sample_actions=True), 3, BOX),
             "sample_actions=True.*leave it out",
+        ),
+        (lambda: PolicyConfig(action_bins=1), "action_bins=1.*at least 2"),
+        (
+            lambda: binned(PolicyConfig(action_bins=3), DiscreteActions(2)),
+            "action_bins=3.*choices already; leave it out",
+        ),
+        (
+            lambda: make_policy(AfterstateConfig(), 7, DiscreteActions(3)),
+            "afterstate.*7 numbers do not describe each of 3 choices",
         ),
     ],
 )

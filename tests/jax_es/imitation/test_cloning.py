@@ -8,11 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from jax_es.config import CloningConfig, RolloutConfig
+from jax_es.config import CloningConfig
 from jax_es.imitation.cloning import Cloner, warmed_up_adamw
 from jax_es.imitation.datasets import Episodes
 from jax_es.imitation.windows import random_starts, statistics_of, steps_of
 from jax_es.rollout.devices import Devices
+from jax_es.rollout.observation_statistics import View
 from models import (
     BoxActions,
     DecisionTransformerConfig,
@@ -47,7 +48,7 @@ def episodes(actions="box", seed=0, num_episodes=8):
 
 def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
     devices = Devices(jax.local_devices()[:num_devices])
-    return Cloner(policy, config, devices, statistics, KEY, RolloutConfig())
+    return Cloner(policy, config, devices, View(statistics), KEY)
 
 
 def learn(policy, config, data, num_devices=1, num_steps=8, statistics=None):

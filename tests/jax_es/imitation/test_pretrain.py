@@ -12,14 +12,14 @@ import pytest
 import jax_es
 from jax_es import pretrain
 from jax_es.cli.signals import Stopped
-from jax_es.config import CloningConfig, EvaluationConfig, RolloutConfig
+from jax_es.config import CloningConfig, EvaluationConfig
 from jax_es.imitation import clone_run
 from jax_es.imitation.clone_run import pretrain_run
 from jax_es.imitation.cloning import Cloner
 from jax_es.imitation.datasets import read_episodes
 from jax_es.imitation.epoch_records import read_epochs
 from jax_es.presets import for_cloning, preset
-from jax_es.rollout.observation_statistics import mean_and_std
+from jax_es.rollout.observation_statistics import UNCHANGED, mean_and_std
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run
@@ -230,9 +230,7 @@ def test_settings_that_ask_for_the_impossible_are_said(folder):
 def test_cloning_begins_with_an_evolutions_weights(folder):
     """Both draw the same initial weights from the same seed."""
     evolution = build(config())
-    cloner = Cloner(
-        evolution.policy, CLONING, evolution.devices, None, KEY, RolloutConfig()
-    )
+    cloner = Cloner(evolution.policy, CLONING, evolution.devices, UNCHANGED, KEY)
     evolved = generation.initial_state(evolution).es.mean
     begun = clone_run.initial_state(cloner, config().seed).mean
     jax.tree.map(np.testing.assert_array_equal, begun, evolved)

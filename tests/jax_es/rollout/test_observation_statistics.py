@@ -6,9 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.rollout.observation_statistics import (
     STD_FLOOR,
     ObservationStatistics,
+    View,
+    hidden_entries,
     initial_statistics,
     mean_and_std,
     merge,
@@ -16,6 +19,8 @@ from jax_es.rollout.observation_statistics import (
     observe,
     scaled,
 )
+
+ROWS = np.array([[2.0, 5.0, 0.0], [2.0, -0.1, 1.0]])
 
 
 def observations(count: int, seed: int = 0) -> np.ndarray:
@@ -123,3 +128,34 @@ def test_sums_do_not_take_the_observations_type(dtype):
     assert statistics.sum.tolist() == [75_000] * 2
     assert statistics.sum_of_squares.tolist() == [300 * 62_500] * 2
     assert {leaf.dtype for leaf in map(np.asarray, statistics)} == {np.dtype(float)}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "entries"),
+    [
+        (["2"], [2]),
+        (["-1", "0"], [0, 4]),
+        (["1:3"], [1, 2]),
+        (["-2:", ":1"], [0, 3, 4]),
+        ([], []),
+    ],
+)
+def test_hidden_entries_are_written_as_in_python(hidden, entries):
+    assert np.flatnonzero(hidden_entries(hidden, (5,))).tolist() == entries
+
+
+@pytest.mark.parametrize("hidden", ["5", "-6", "3:3", "7:"])
+def test_hidden_entries_that_are_not_there(hidden):
+    with pytest.raises(ConfigError, match=f"hide_observation {hidden} names nothing"):
+        hidden_entries([hidden], (5,))
+    with pytest.raises(ConfigError, match="that observes vectors"):
+        hidden_entries(["0"], (3, 84, 84))
+
+
+@pytest.mark.parametrize("statistics", [None, observe(initial_statistics(3), ROWS)])
+def test_policies_read_0_for_what_is_hidden(statistics):
+    view = View(statistics, clip=10.0, hidden=("1",))
+    seen = normalized(ROWS, *view.normalizer((3,), np.float32))
+    whole = normalized(ROWS, *view._replace(hidden=()).normalizer((3,), np.float32))
+    assert (seen[:, 1] == 0).all() and (whole[:, 1] != 0).all()
+    np.testing.assert_array_equal(seen[:, [0, 2]], whole[:, [0, 2]])

@@ -12,7 +12,8 @@ from jax_es import evaluate, report, train
 from jax_es.config import EnvConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.build import make_env, make_single_env
+from jax_es.training.build import make_env, make_learning_env, make_single_env
+from jax_es.training.load_policy import load_policy
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_environment.md"
 FLAT = "gymnasium.wrappers:FlattenObservation"
@@ -97,3 +98,26 @@ def test_mistakes_are_one_line(module, options, message, capsys):
     assert train.main([*SMALL, *options]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_hidden_number_is_hidden_from_whoever_acts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny = ["pendulum-hidden-velocity", *SMALL[5:], "--num-generations", "1"]
+    assert train.main([*tiny, "--name", "hidden"]) == 0
+    policy = load_policy("runs/hidden")
+
+    def action(*observation):
+        policy.reset()
+        return policy(np.float32(observation))
+
+    assert action(0.6, 0.8, 5.0) == action(0.6, 0.8, -1.0)
+    assert action(0.6, 0.8, 5.0) != action(0.8, 0.6, 5.0)
+    config = RunDirectory(Path("runs/hidden")).config()
+    observation, _ = make_learning_env(config).reset(seed=0)
+    assert observation[2] == 0 and observation[:2].all()
+    capsys.readouterr()
+    assert train.main([*tiny, "--env.hide-observation", "0", "3"]) == 2
+    assert (
+        "env.hide_observation 3 names nothing in observations of the shape (3,); "
+        "choose indices from 0 to 2"
+    ) in capsys.readouterr().err

@@ -1,0 +1,155 @@
+"""Settings for classic control and Box2D, each found by trying on one core.
+
+ClipUp with ranked returns, as for MuJoCo's tasks (``clipup_presets.py``). These tasks
+are small: episodes of some hundred steps, policies of a few numbers, so that σ is large
+beside the weights and a generation takes a second.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, transformer
+from jax_es.config import EnvConfig, ESConfig, RolloutConfig
+from jax_es.train_config import TrainConfig
+from models import (
+    AfterstateConfig,
+    AnyPolicyConfig,
+    DecisionTransformerConfig,
+    LSTMConfig,
+    MLPConfig,
+)
+
+
+def _task(
+    env: str | EnvConfig,
+    policy: AnyPolicyConfig,
+    max_env_steps: int,
+    std_floor: float = 0.01,
+    **es: Any,
+) -> TrainConfig:
+    return TrainConfig(
+        env=EnvConfig(env) if isinstance(env, str) else env,
+        policy=policy,
+        es=ESConfig(
+            optimizer="clipup", shaping="centered_rank", weight_decay=0.0, **es
+        ),
+        rollout=RolloutConfig(
+            statistics_fraction=0.1,
+            std_floor=std_floor,
+            observation_clip=10.0,
+            step_cap_factor=None,
+        ),
+        num_generations=100_000,
+        max_env_steps=max_env_steps,
+        checkpoint_every=10,
+    )
+
+
+_MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
+
+CONTROL_PRESETS: dict[str, TrainConfig] = {
+    "cartpole": _task(
+        "CartPole-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
+    ),
+    "acrobot": _task(
+        "Acrobot-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
+    ),
+    # Its reward is all or nothing, and standing still costs nothing: members must climb
+    # the hill by chance. Velocities are small, and must not drown under the floor.
+    "mountain-car-continuous": _task(
+        "MountainCarContinuous-v0",
+        LINEAR,
+        200_000,
+        std_floor=0.001,
+        num_pairs=16,
+        sigma=1.0,
+        learning_rate=0.5,
+    ),
+    "pendulum": _task(
+        "Pendulum-v1",
+        _MLP,
+        1_000_000,
+        num_pairs=32,
+        sigma=0.1,
+        learning_rate=0.2,
+    ),
+    # 1 297 numbers, and 1 361 with two biases a gate, as PyTorch has them: the policy
+    # reads 0 in the velocity's place.
+    "pendulum-hidden-velocity": _task(
+        EnvConfig("Pendulum-v1", hide_observation=("2",)),
+        LSTMConfig(width=16),
+        4_000_000,
+        num_pairs=64,
+        sigma=0.1,
+        learning_rate=0.2,
+    ),
+    # Two neurons, 18 numbers.
+    "lunar-lander": _task(
+        "LunarLanderContinuous-v3",
+        LINEAR,
+        600_000,
+        num_pairs=24,
+        sigma=0.2,
+        learning_rate=0.2,
+    ),
+    "lunar-lander-discrete": _task(
+        "LunarLander-v3",
+        LINEAR,
+        1_000_000,
+        num_pairs=24,
+        sigma=0.2,
+        learning_rate=0.2,
+    ),
+    "bipedal-walker": _task(
+        "BipedalWalker-v3",
+        _MLP,
+        4_000_000,
+        num_pairs=24,
+        sigma=0.1,
+        learning_rate=0.2,
+    ),
+    "bipedal-walker-hardcore": _task(
+        "BipedalWalkerHardcore-v3",
+        _MLP,
+        10_000_000,
+        num_pairs=64,
+        sigma=0.1,
+        learning_rate=0.2,
+    ),
+    # 22 numbers: a weight for each of 21, and the bias.
+    "tetris": replace(
+        _task(
+            "Tetris-v0",
+            AfterstateConfig(),
+            4_000_000,
+            num_pairs=32,
+            sigma=1.0,
+            learning_rate=1.0,
+        ),
+        rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
+    ),
+    # Each joint takes one of 11 torques, the middle one being 0.
+    "ant-binned": replace(
+        CLIPUP_PRESETS["ant-clipup"]["mlp"],
+        policy=MLPConfig(
+            hidden_sizes=(64, 64), activation="relu", head_scale=0.1, action_bins=11
+        ),
+    ),
+}
+"""By task; ``--policy`` takes another network."""
+
+
+_GOOD_RETURNS = {
+    "cartpole": 500.0,
+    "acrobot": -70.0,
+    "mountain-car-continuous": 95.0,
+    "pendulum": -150.0,
+    "pendulum-hidden-velocity": -200.0,
+    "ant-binned": 3000.0,
+}
+
+
+def control_transformer(name: str) -> DecisionTransformerConfig:
+    """Returns the small transformer of ``clipup_presets.py`` for one of these tasks."""
+    target = _GOOD_RETURNS.get(name, 300.0)
+    return transformer(target, reward_scale=1.0 / abs(target))
