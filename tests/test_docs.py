@@ -141,7 +141,7 @@ def test_the_python_code_runs(page, here, trained, monkeypatch):
 
 @pytest.mark.slow
 def test_own_objectives_are_reached(capsys):
-    classifier, rastrigin, steps, cheetah = blocks(OBJECTIVES, "python")
+    classifier, rastrigin, steps, cheetah, controllers = blocks(OBJECTIVES, "python")
     exec(classifier, {})
     before, after = map(float, re.findall(r"\d\.\d\d", capsys.readouterr().out))
     assert before < 0.6 and after > 0.85
@@ -152,6 +152,8 @@ def test_own_objectives_are_reached(capsys):
     assert names["loss"](names["x"]) < names["loss"](0.0)
     exec(cheetah, names)
     assert names["results"].returns.shape == (16,)
+    exec(controllers, names)
+    assert names["scores"].max() > 2 * names["scores"].mean()
     short = [len(code.splitlines()) for code in blocks(OBJECTIVES, "python")]
     assert max(short) <= 40
 

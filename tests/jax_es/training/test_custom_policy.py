@@ -145,13 +145,12 @@ class InThisFile(nn.Module):
 def test_a_class_can_be_passed(tmp_path):
     config = TrainConfig(
         env=EnvConfig("HalfCheetah-v5", max_episode_steps=5),
-        policy=jax_es.custom_policy(InThisFile),
         es=ESConfig(num_pairs=2),
         rollout=RolloutConfig(num_slots=2, num_devices=1),
         evaluation=EvaluationConfig(num_episodes=1),
         num_generations=1,
     )
-    jax_es.train_run(config, tmp_path / "run")
+    jax_es.train_run(config, tmp_path / "run", policy=InThisFile)
     weights = load_mean(tmp_path / "run").mean
     assert jax.tree.map(np.shape, weights) == {
         "Dense_0": {"kernel": (17, 6), "bias": (6,)}
