@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         openai_es,
     )
     from jax_es.es.population import Population
+    from jax_es.es.strategies import named_strategy
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
@@ -70,6 +71,7 @@ _HOME = {
     "es_gradient": "es.gradient",
     "find_runs": "runs.find",
     "load_policy": "training.load_policy",
+    "named_strategy": "es.strategies",
     "open_workers": "distributed.session",
     "openai_es": "es.openai_es",
     "preset": "presets",
@@ -106,6 +108,7 @@ __all__ = [
     "es_gradient",
     "find_runs",
     "load_policy",
+    "named_strategy",
     "open_workers",
     "openai_es",
     "preset",

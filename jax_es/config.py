@@ -6,7 +6,7 @@ Each component has its own frozen dataclass; networks keep theirs in ``models``,
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import tyro
 
@@ -26,6 +26,22 @@ from jax_es.checks import (
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
 
+StrategyName: TypeAlias = Literal[
+    "openai-es",
+    "cma-es",
+    "sep-cma-es",
+    "rm-es",
+    "ma-es",
+    "snes",
+    "xnes",
+    "cr-fm-nes",
+    "pgpe",
+    "ars",
+    "simple-es",
+    "cem",
+]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+
 Precision: TypeAlias = Literal[
     "float32", "bfloat16", "float16", "float8_e4m3", "int8", "int4"
 ]
@@ -34,12 +50,24 @@ Precision: TypeAlias = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class ESConfig:
-    """Hyperparameters of OpenAI-ES. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
+    """Hyperparameters of the strategy. Defaults: Lorenc & Neruda, arXiv 2501.13883.
 
+    Strategies other than OpenAI-ES read :data:`SHARED` and ``kwargs`` alone.
+    """
+
+    strategy: StrategyName = "openai-es"
+    """What searches; --strategy for short. All but openai-es hold their members in
+    memory, and read of these options num_pairs, sigma, common_seeds,
+    episodes_per_member and healthy_reward_weight, and kwargs."""
+    kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
+        default_factory=dict
+    )
+    """Hyperparameters that the strategy alone has, each as --es.kwargs.NAME VALUE."""
     num_pairs: Count = 20_000
-    """Antithetic pairs a generation (N); 2N members are evaluated."""
+    """Antithetic pairs a generation (N); 2N members are evaluated, pairs or not."""
     sigma: Positive = 0.02
-    """Standard deviation of the perturbation (σ), in the unit of the weights."""
+    """Standard deviation of the perturbation (σ), in the unit of the weights; of the
+    first generation, where the strategy adapts it."""
     learning_rate: Positive = 0.05
     """Step along the (momentum-averaged) natural-gradient estimate; --lr for short."""
     momentum: Fraction = 0.9
@@ -69,8 +97,8 @@ class ESConfig:
     rank: Count = 1
     """Columns of the factors (r); read by perturbation low-rank only."""
     common_seeds: Literal["pair", "generation"] = "pair"
-    """Which members meet the same environment seed: the two of a pair, or all of a
-    generation (as the paper's code does)."""
+    """Which members meet the same environment seed: the two of a pair (members 2i and
+    2i + 1 where there are no pairs), or all of a generation (as the paper's code)."""
     episodes_per_member: Count = 1
     """Episodes whose mean fitness is a member's."""
     healthy_reward_weight: Finite = 1.0
@@ -89,6 +117,26 @@ class ESConfig:
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "es.")
+        for field in dataclasses.fields(self):
+            value, name = getattr(self, field.name), field.name
+            require(
+                self.strategy == "openai-es"
+                or name in ("strategy", "kwargs", *SHARED)
+                or value == field.default
+                or (name == "shaping" and self.strategy in ("pgpe", "ars")),
+                f"es.{name} {value} has no meaning with es.strategy {self.strategy}; "
+                f"leave it out ({field.default}), or choose --strategy openai-es.",
+            )
+        require(
+            self.strategy != "openai-es" or not self.kwargs,
+            f"es.kwargs.{next(iter(self.kwargs), '')} has no meaning with es.strategy "
+            "openai-es, whose hyperparameters are the other options of es.",
+        )
+        require(
+            self.num_pairs >= 2 or self.strategy == "openai-es",
+            f"es.num_pairs must be at least 2 with es.strategy {self.strategy}, got "
+            f"{self.num_pairs}.",
+        )
         require(
             self.num_pairs >= 2 or self.shaping != "pair_rank",
             f"es.num_pairs must be at least 2 with es.shaping pair_rank, got "
@@ -122,6 +170,13 @@ class ESConfig:
         if self.interactions_per_generation is None:
             return self.num_pairs
         return self.max_num_pairs or 16 * self.num_pairs
+
+
+SHARED = (
+    *("num_pairs", "sigma", "common_seeds"),
+    *("episodes_per_member", "healthy_reward_weight"),
+)
+"""Fields of ``ESConfig`` that every strategy reads."""
 
 
 @dataclasses.dataclass(frozen=True)

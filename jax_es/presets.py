@@ -7,10 +7,11 @@ pairs.
 
 import difflib
 from dataclasses import replace
+from typing import Any
 
 from jax_es.checks import ConfigError, require
 from jax_es.clipup_presets import CLIPUP_PRESETS
-from jax_es.config import EnvConfig, ESConfig, RolloutConfig
+from jax_es.config import SHARED, STRATEGIES, EnvConfig, ESConfig, RolloutConfig
 from jax_es.control_presets import CONTROL_PRESETS, control_transformer
 from jax_es.train_config import (
     POLICY_KINDS,
@@ -196,17 +197,42 @@ PRESETS |= CONTROL_PRESETS
 PRESETS |= {name: _pretrained(name) for name in PRETRAINED_PRESETS}
 
 
-def preset(name: str, policy: str | None = None) -> TrainConfig:
-    """Returns a preset, with another kind of policy if asked for.
+def preset(
+    name: str, policy: str | None = None, strategy: str | None = None
+) -> TrainConfig:
+    """Returns a preset, with another kind of policy or strategy if asked for.
 
     Args:
         name: one of :data:`PRESETS`.
         policy: one of ``POLICY_KINDS`` or ``module:Name``; the preset's own if not
             given.
+        strategy: one of ``STRATEGIES``, with the preset's values of what all strategies
+            read; the preset's own if not given.
 
     Raises:
         ConfigError: for unknown names; it lists the closest ones.
     """
+    return with_strategy(_with_policy(name, policy), strategy)
+
+
+def with_strategy(config: TrainConfig, name: str | None) -> TrainConfig:
+    """Returns the configuration with another strategy.
+
+    What all strategies read stays; the rest goes back to its default.
+
+    Raises:
+        ConfigError: for an unknown one.
+    """
+    es = config.es
+    if name is None or name == es.strategy:
+        return config
+    if name not in STRATEGIES:
+        raise ConfigError(unknown("strategy", name, STRATEGIES))
+    shared: dict[str, Any] = {field: getattr(es, field) for field in SHARED}
+    return replace(config, es=ESConfig(strategy=name, **shared))
+
+
+def _with_policy(name: str, policy: str | None) -> TrainConfig:
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     config = PRESETS[name]

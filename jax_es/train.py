@@ -26,7 +26,14 @@ from jax_es.cli.options import (
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.cli.train_program import RunArguments, start_jax, stored_run
 from jax_es.cli.workers import WorkerArguments
-from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
+from jax_es.config import STRATEGIES
+from jax_es.presets import (
+    DEFAULT_PRESET,
+    PRESETS,
+    check_init,
+    preset,
+    with_strategy,
+)
 from jax_es.runs.directory import (
     RunDirectory,
     check_method,
@@ -45,12 +52,15 @@ if TYPE_CHECKING:
     from jax_es.training.seeds import SeedResult
 
 
-DESCRIPTION = f"""Trains a policy with OpenAI-ES.
+DESCRIPTION = f"""Trains a policy with OpenAI-ES, or --strategy NAME.
 
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
 
 KIND: {", ".join(POLICY_KINDS)}, or module:Name for a network of your own (default: the
 preset's).
+
+NAME: {", ".join(STRATEGIES)}; with a hyperparameter that it does not have the error
+lists those that it has.
 
 The options' defaults below are those of the chosen preset."""
 
@@ -153,6 +163,7 @@ def parse(argv: list[str]) -> Request:
             from jax_es.training.custom_policy import with_options
 
             default = with_options(default)
+    default = with_strategy(default, line.take_strategy())
     arguments = parse_options(
         Arguments,
         line.rest,

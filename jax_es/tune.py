@@ -25,7 +25,13 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
 from jax_es.cli.train_program import RunArguments, start_jax
-from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset
+from jax_es.presets import (
+    DEFAULT_PRESET,
+    PRESETS,
+    check_init,
+    preset,
+    with_strategy,
+)
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
@@ -40,7 +46,7 @@ DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halvin
 
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
 
-KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's). --strategy as of train.
 
 The options' defaults below are those of the chosen preset; what is not searched stays
 as they say."""
@@ -118,11 +124,12 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
         )
     name = DEFAULT_PRESET if line.preset is None else line.preset
     default = stored or around(name, line.kind)
+    config = with_strategy(default.config, line.take_strategy())
     arguments = parse_options(
         Arguments,
         line.rest,
         "tune",
-        default=Arguments(config=default.config, tuning=default.tuning),
+        default=Arguments(config=config, tuning=default.tuning),
         description=DESCRIPTION,
         learning_rate="--es.learning-rate",
     )

@@ -50,6 +50,7 @@ WITH_CODE = [
 ]
 
 OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
+OF_OTHERS |= {"strategy", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {
     "strict",
     *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features")),
@@ -141,13 +142,17 @@ def test_the_python_code_runs(page, here, trained, monkeypatch):
 
 @pytest.mark.slow
 def test_own_objectives_are_reached(capsys):
-    classifier, rastrigin, steps, cheetah, controllers = blocks(OBJECTIVES, "python")
+    (classifier, rastrigin, benchmark, steps, cheetah, controllers) = blocks(
+        OBJECTIVES, "python"
+    )
     exec(classifier, {})
     before, after = map(float, re.findall(r"\d\.\d\d", capsys.readouterr().out))
     assert before < 0.6 and after > 0.85
     names = {}
     exec(rastrigin, names)
     assert abs(names["state"].mean["x"]).max() < 0.5
+    exec(benchmark, names)
+    assert names["search"]("cma-es", names["rosenbrock"], 10, 500) < 1e-3
     exec(steps, names)
     assert names["loss"](names["x"]) < names["loss"](0.0)
     exec(cheetah, names)

@@ -156,7 +156,7 @@ def variant(
     bins = config.policy.action_bins
     is_low_rank = method.is_evolution and config.es.perturbation == "low-rank"
     parts = [
-        "" if method.is_evolution else method.title,
+        "" if method.name == OPENAI_ES.name else method.title,
         policy_kind(config.policy),
         "" if attention == "window" else attention,
         f"{bins} bins" if bins else "",

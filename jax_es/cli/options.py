@@ -17,6 +17,7 @@ import signal
 import sys
 import textwrap
 import traceback
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ from jax_es.train_config import TrainConfig, flatten, policy_kind
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
 
-KWARGS_OPTION = "--env.kwargs."
+KWARGS_OPTIONS = ("--env.kwargs.", "--es.kwargs.")
 
 DEBUG_OPTION = "--debug"
 """Every program takes it."""
@@ -143,6 +144,11 @@ class CommandLine(NamedTuple):
         is_help = {"-h", "--help"} & {*self.rest}
         return self.preset is None and "--resume" in self.rest and not is_help
 
+    def take_strategy(self) -> str | None:
+        """Takes ``--strategy NAME`` off the options; None if absent."""
+        names = [take_option(self.rest, f"--{o}strategy") for o in ("", "es.")]
+        return names[0] or names[1]
+
     def check_kind(self, stored: TrainConfig) -> None:
         """Raises ``ConfigError`` if the kind is not that of the run to resume."""
         kind = policy_kind(stored.policy)
@@ -217,22 +223,23 @@ def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
 
     Args:
         argv: the options.
-        default: a dataclass with a field ``env``, or ``config`` which has one.
+        default: a dataclass with fields ``env`` and ``es``, or ``config`` which has
+            them.
     """
-    rest, kwargs = list(argv), {}
+    rest, outer = list(argv), typing.cast(Any, default)
     for argument in argv:
         name = argument.partition("=")[0]
-        if name.startswith(KWARGS_OPTION):
+        if name.startswith(KWARGS_OPTIONS):
             value = _literal(take_option(rest, name))
-            kwargs[name.removeprefix(KWARGS_OPTION).replace("-", "_")] = value
-    if not kwargs:
-        return rest, default
-    outer: Any = default
-    inner = getattr(outer, "config", outer)
-    env = dataclasses.replace(inner.env, kwargs={**inner.env.kwargs, **kwargs})
-    inner = dataclasses.replace(inner, env=env)
-    is_nested = hasattr(outer, "config")
-    return rest, dataclasses.replace(outer, config=inner) if is_nested else inner
+            part, _, key = name.removeprefix("--").split(".", 2)
+            inner: Any = getattr(outer, "config", outer)
+            old = getattr(inner, part)
+            kwargs = {**old.kwargs, key.replace("-", "_"): value}
+            new = {part: dataclasses.replace(old, kwargs=kwargs)}
+            inner = dataclasses.replace(inner, **new)
+            is_nested = hasattr(outer, "config")
+            outer = dataclasses.replace(outer, config=inner) if is_nested else inner
+    return rest, outer
 
 
 def _literal(text: str | None) -> Any:

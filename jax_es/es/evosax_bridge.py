@@ -5,7 +5,7 @@ this bridge fitness is maximised, weights are pytrees, and ``init`` / ``ask`` / 
 are pure functions of one state, like :class:`jax_es.es.openai_es.OpenAIES`.
 
 The whole population is materialised, P × |θ| numbers, and CMA-ES adds |θ|² of its own:
-use it to compare algorithms on small policies, not to train a transformer.
+it is for small policies. ``strategies.py`` has those that ``--strategy`` names.
 
 Example:
     >>> import jax.numpy as jnp
@@ -28,7 +28,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from evosax.algorithms.distribution_based import distribution_based_algorithms
+from evosax.algorithms.distribution_based import (
+    ARS,
+    CR_FM_NES,
+    PGPE,
+    distribution_based_algorithms,
+)
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 from evosax.algorithms.distribution_based.sv.base import SV_ES
 
@@ -36,6 +41,10 @@ from jax_es.checks import require
 from jax_es.es.fitness import replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
 from jax_es.types import PyTree
+
+ANTITHETIC = (ARS, CR_FM_NES, PGPE)
+"""Algorithms whose second half of members mirrors the first; behind the bridge a pair
+is two successive members, as everywhere, so that it meets the same seed."""
 
 
 class EvosaxState(NamedTuple):
@@ -63,13 +72,13 @@ class EvosaxInfo(NamedTuple):
 
 
 class EvosaxStrategy(NamedTuple):
-    """One evosax algorithm, a :class:`~jax_es.es.strategy.Strategy`."""
+    """One algorithm, a :class:`~jax_es.es.strategy.Strategy` of states of its own."""
 
-    init: Callable[[jax.Array, PyTree], EvosaxState]
+    init: Callable[[jax.Array, PyTree], Any]
     """``(key, mean) → state``."""
-    ask: Callable[[EvosaxState], MaterializedPopulation]
+    ask: Callable[[Any], MaterializedPopulation]
     """``state → MaterializedPopulation``, with leaves ``[P, …]``."""
-    tell: Callable[[EvosaxState, jax.Array], tuple[EvosaxState, EvosaxInfo]]
+    tell: Callable[[Any, jax.Array], tuple[Any, EvosaxInfo]]
     """``(state, fitness [P]) → (state, info)``; members in the order of ``ask``, which
     is repeated here."""
 
@@ -88,8 +97,9 @@ def evosax_strategy(
         population_size: P, members a generation.
         mean: gives the shapes of the weights.
         **hyperparameters: evosax's, by its own names: fields of the algorithm's
-            ``default_params`` (``std_init=0.1``) or arguments of its constructor
-            (``optimizer=optax.adam(1e-2)``). Its optimizers *descend*.
+            ``default_params`` (``std_init=0.1``), arguments of its constructor
+            (``optimizer=optax.adam(1e-2)``), or ``elite_ratio``. Its optimizers
+            *descend*.
 
     Raises:
         ConfigError: if the algorithm or a hyperparameter does not exist.
@@ -117,8 +127,10 @@ def evosax_strategy(
             f"{name} needs the hyperparameter {argument.name}; pass it by keyword.",
         )
     evolver = evolver_class(population_size, mean, **constructor)
+    if "elite_ratio" in hyperparameters:  # no argument, and the parameters follow it
+        evolver.elite_ratio = hyperparameters["elite_ratio"]
     fields = {field.name for field in dataclasses.fields(evolver.default_params)}
-    known = fields | set(arguments) - {"population_size", "solution"}
+    known = fields | {"elite_ratio"} | set(arguments) - {"population_size", "solution"}
     for hyperparameter in hyperparameters:
         require(
             hyperparameter in known,
@@ -132,6 +144,8 @@ def evosax_strategy(
     def init(key: jax.Array, mean: PyTree) -> EvosaxState:
         init_key, run_key = jax.random.split(key)
         algorithm_state = evolver.init(init_key, mean, es_params)
+        # Not weakly typed, which a checkpoint would not keep.
+        algorithm_state = jax.tree.map(lambda x: x.astype(x.dtype), algorithm_state)
         return EvosaxState(mean, algorithm_state, jnp.int32(0), run_key)
 
     def keys(state: EvosaxState) -> jax.Array:
@@ -141,8 +155,20 @@ def evosax_strategy(
         ask_key, _ = keys(state)
         return evolver.ask(ask_key, state.algorithm_state, es_params)
 
+    is_antithetic = issubclass(evolver_class, ANTITHETIC)
+
+    @jax.jit
+    def members_of(state: EvosaxState) -> PyTree:
+        members, _ = sample(state)
+        if not is_antithetic:
+            return members
+        return jax.tree.map(
+            lambda m: m.reshape(2, -1, *m.shape[1:]).swapaxes(0, 1).reshape(m.shape),
+            members,
+        )
+
     def ask(state: EvosaxState) -> MaterializedPopulation:
-        return MaterializedPopulation(state.mean, jitted_sample(state)[0])
+        return MaterializedPopulation(state.mean, members_of(state))
 
     def tell(state: EvosaxState, fitness: jax.Array) -> tuple[EvosaxState, EvosaxInfo]:
         if jnp.shape(fitness) != (population_size,):
@@ -152,16 +178,26 @@ def evosax_strategy(
             )
         return descend(state, jnp.asarray(fitness, jnp.float32))
 
-    jitted_sample = jax.jit(sample)
-
     @jax.jit
     def descend(
         state: EvosaxState, fitness: jax.Array
     ) -> tuple[EvosaxState, EvosaxInfo]:
-        members, algorithm_state = sample(state)
+        members, asked = sample(state)
         _, tell_key = keys(state)
-        algorithm_state, _ = evolver.tell(
-            tell_key, members, -replace_nonfinite(fitness), algorithm_state, es_params
+        cost = -replace_nonfinite(fitness)
+        if is_antithetic:
+            cost = cost.reshape(-1, 2).T.ravel()
+        told, _ = evolver.tell(tell_key, members, cost, asked, es_params)
+        # A step that makes NaN of a number (σ may shrink to 0) is not taken.
+        before = state.algorithm_state
+        is_sound = jax.tree.reduce(
+            jnp.logical_and,
+            jax.tree.map(
+                lambda new, old: jnp.all(~jnp.isnan(new) | jnp.isnan(old)), told, before
+            ),
+        )
+        algorithm_state = jax.tree.map(
+            lambda new, old: jnp.where(is_sound, new, old), told, before
         )
         mean = evolver.get_mean(algorithm_state)
         info = EvosaxInfo(

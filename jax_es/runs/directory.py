@@ -123,7 +123,9 @@ class RunDirectory:
     def method(self) -> Method:
         """Says how the run was trained."""
         record = self.record()
-        return Method(*record["method"]) if "method" in record else OPENAI_ES
+        if "method" in record:
+            return Method(*record["method"])
+        return Method(self.config().es.strategy, {})
 
     def method_before(self) -> Method | None:
         """Says how the run was trained whose θ this one began with, if it did so."""
@@ -148,7 +150,7 @@ class RunDirectory:
             config: the configuration.
             preset: where it comes from.
             **more: further entries, as JSON values; ``method``, a :class:`Method`,
-                unless it is OpenAI-ES, and ``init``, where θ is from, of a run that
+                unless it is a strategy, and ``init``, where θ is from, of a run that
                 begins with another one's (``warm_start.py``).
         """
         self.check_new()
@@ -271,12 +273,14 @@ class RunDirectory:
 def check_method(run: RunDirectory, method: Method) -> None:
     """Checks that a run was begun by this method with these settings.
 
+    Strategies are one method here: which one it was is a field of the configuration.
+
     Raises:
         ConfigError: naming what differs.
     """
     stored, given = run.method(), method.settings
     require(
-        stored.name == method.name,
+        stored.name == method.name or (stored.is_evolution and method.is_evolution),
         f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
         f"continue it with {program_command(stored.program.removeprefix('jax_es.'))}.",
     )

@@ -1,21 +1,27 @@
-"""How runs are trained: OpenAI-ES, and what gradients do beside it."""
+"""How runs are trained: by strategies, and by gradients beside them."""
 
 from typing import Any, NamedTuple
 
+from jax_es.config import STRATEGIES
 from jax_es.train_config import TrainConfig, flat
 
 READ_BY_GRADIENTS = ("env", "policy", "evaluation", "rollout", "seed")
-"""Parts of the configuration that a method other than OpenAI-ES reads."""
+"""Parts of the configuration that a method that is no strategy reads."""
 
 CLONING = "cloning"
 
-TITLES = {"openai-es": "OpenAI-ES", "sac": "SAC", "td3": "TD3", "cloning": "cloning"}
+TITLES = {
+    **{name: name.upper() for name in STRATEGIES},
+    **{"openai-es": "OpenAI-ES", "sep-cma-es": "sep-CMA-ES", "rm-es": "Rm-ES"},
+    **{"xnes": "xNES", "simple-es": "simple ES"},
+    **{"sac": "SAC", "td3": "TD3", "cloning": "cloning"},
+}
 """What methods are called."""
 
 TEACHER = "jax_es.teacher"
 
 PROGRAMS = {
-    "openai-es": "jax_es.train",
+    **dict.fromkeys(STRATEGIES, "jax_es.train"),
     "sac": TEACHER,
     "td3": TEACHER,
     "cloning": "jax_es.pretrain",
@@ -29,12 +35,12 @@ FREE_SETTINGS = ("steps",)
 class Method(NamedTuple):
     """How a run was trained.
 
-    OpenAI-ES reads the whole configuration and has no settings; other methods read
+    A strategy reads the whole configuration and has no settings; other methods read
     :data:`READ_BY_GRADIENTS` of it.
     """
 
     name: str
-    """``"openai-es"``, ``"sac"``, ``"td3"`` or ``"cloning"``."""
+    """``"sac"``, ``"td3"``, ``"cloning"``, or a strategy's."""
     settings: dict[str, Any]
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""
@@ -52,7 +58,7 @@ class Method(NamedTuple):
     @property
     def is_evolution(self) -> bool:
         """Whether it has generations and a population."""
-        return self.name == OPENAI_ES.name
+        return self.name in STRATEGIES
 
     def reads(self, field: str) -> bool:
         """Returns whether a field of the configuration, by dotted name, matters."""

@@ -44,7 +44,7 @@ def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Or
 
 def _from(config: TrainConfig, name: str, method: Method) -> Origin:
     kind: str | None = policy_kind(config.policy)
-    base = preset(name, kind)
+    base = preset(name, kind, config.es.strategy)
     # Compared with what the program itself makes of the preset.
     if method.program == TEACHER:
         base = for_teaching(base)
@@ -86,6 +86,8 @@ def command(
     words = ["python", "-m", method.program, start.preset]
     if start.kind is not None:
         words += ["--policy", start.kind]
+    if method.is_evolution and config.es.strategy != preset(start.preset).es.strategy:
+        words += ["--strategy", config.es.strategy]
     if method.program == TEACHER:
         words += ["--algo", method.name]
         # A teacher is only evaluated by rollouts, and has no options for them.
@@ -103,7 +105,7 @@ def command(
 
 def option(field: str, value: object) -> list[str]:
     """Returns a field's value as the command line takes it."""
-    if field.startswith("env.kwargs."):
+    if field.startswith(("env.kwargs.", "es.kwargs.")):
         return [f"--{field}", value if isinstance(value, str) else repr(value)]
     *parents, name = field.replace("_", "-").split(".")
     if isinstance(value, bool):

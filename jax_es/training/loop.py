@@ -256,7 +256,9 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
     """Says what is about to run, and with whose θ it began if not with its own."""
     config, generation = parts.config, int(state.es.generation)
     source, method = run.record().get("init"), run.method_before()
-    start = ""
+    who, start = f"{config.es.num_pairs:,} pairs", ""
+    if config.es.strategy != "openai-es":
+        who = f"{2 * config.es.num_pairs:,} members of {run.method().title}"
     if source is not None and method is not None:
         whose = f"{method.title}, checkpoint {source['checkpoint']}"
         start = f" from {source['run']} ({whose})"
@@ -264,7 +266,7 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
         f"Resuming after generation {generation}:" if resume else "Training",
         config,
         state.es.mean,
-        f"{start}: {config.es.num_pairs:,} pairs a generation, "
+        f"{start}: {who} a generation, "
         f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
         "slots at work",
         run.path,

@@ -109,7 +109,6 @@ def build(
         f"evaluation.num_episodes {num_episodes}": num_episodes,
     }
     needs = {name: TASK_BYTES * count for name, count in needs.items()}
-    noise = make_noise(es)
     with contextlib.ExitStack() as stack:
         parts = _build(config, num_tasks or num_members + num_episodes, needs, stack)
         require(
@@ -118,18 +117,50 @@ def build(
             f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
             f"{config.env.id} does not say what it pays for staying healthy.",
         )
-        weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
+        evaluator = None
         if workers is not None:
             parts, evaluator = _on_workers(
                 parts, workers, config.rollout.shard_size or 1
             )
-            weighted_sum = evaluator.weighted_sum(block_size(es), on_call)
-        strategy = openai_es(es, noise, weighted_sum)
+        strategy = make_strategy(parts, on_call, evaluator)
         state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
         if workers is None:
             _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
         stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
+
+
+def make_strategy(
+    parts: EvaluationParts,
+    on_call: Callable[[], None] = lambda: None,
+    evaluator: ShardedEvaluator | None = None,
+) -> Strategy:
+    """Builds the strategy; rejects one that cannot fit into the devices' memory.
+
+    Args:
+        parts: from :func:`build_evaluation`, or those of a training.
+        on_call: called now and then during the update, to notice a stop signal.
+        evaluator: which workers sum the noise; this process if not given.
+    """
+    es, devices = parts.config.es, parts.devices
+    if es.strategy == "openai-es":
+        noise = make_noise(es)
+        weighted_sum = (
+            spread_weighted_sum(noise, devices, on_call, es.num_pairs)
+            if evaluator is None
+            else evaluator.weighted_sum(block_size(es), on_call)
+        )
+        return openai_es(es, noise, weighted_sum)
+    # Late: it loads evosax.
+    from jax_es.es.strategies import memory_needs, named_strategy
+
+    mean = _shape(parts.policy.init)
+    num_weights = sum(leaf.size for leaf in jax.tree.leaves(mean))
+    for what, (need, remedy) in memory_needs(es, num_weights).items():
+        check_memory({what: devices.count * need}, devices.memory, remedy)
+    return named_strategy(
+        es, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), mean)
+    )
 
 
 def build_evaluation(

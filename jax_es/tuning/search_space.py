@@ -5,6 +5,7 @@ texts that they were given as, since Optuna's database holds numbers and texts o
 """
 
 import contextlib
+import functools
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from jax_es.presets import unknown
 from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
 
 FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
+
+KWARGS = ("env.kwargs.", "es.kwargs.")
 
 Distribution = Any
 
@@ -40,11 +43,12 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
 
     own: dict[str, Any] = flat(config)
     rate, sigma = own["es.learning_rate"], own["es.sigma"]
+    is_openai_es = config.es.strategy == "openai-es"
     size = "es.interactions_per_generation"
     size = size if own[size] else "es.num_pairs"
     choices = {
         size: [max(2, own[size] * k // 2) for k in (1, 2, 4, 8)],
-        "es.weight_decay": [0.0, 0.001, 0.005],
+        **({"es.weight_decay": [0.0, 0.001, 0.005]} if is_openai_es else {}),
     }
     env = make_env(config.env, 1, 1)
     if getattr(env, "pays_healthy_reward", False):
@@ -60,8 +64,9 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
             "policy.timestep_scale": [0.02, 0.2],
             "policy.head_scale": [0.0, 0.1, 1.0],
         }
+    steps = [f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log"]
     return (
-        f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log",
+        *(steps if is_openai_es else []),
         f"es.sigma={sigma / 4:g}:{sigma * 4:g}:log",
         *(
             f"{field}={','.join(map(str, sorted({*values, own[field]})))}"
@@ -91,8 +96,9 @@ def _distribution(config: TrainConfig, line: str) -> Distribution:
     distributions = load_optuna().distributions
     field, values = field_of(line), line.partition("=")[2]
     require(values != "", f"--search must be {FORMS}, got {line!r}.")
-    known = [name for name in flat(config) if "." in name and name != "policy.kind"]
-    if field not in known:
+    fixed = ("policy.kind", "es.strategy")
+    known = [name for name in flat(config) if "." in name and name not in fixed]
+    if field not in known and not field.startswith(KWARGS):
         raise ConfigError(f"--search {line}: {unknown('field', field, known)}")
     kind = _type(config, field)
     low, *rest = values.split(":")
@@ -123,10 +129,10 @@ def configured(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     """
     values = to_dict(config)
     for name, value in params.items():
-        component, field = name.split(".")
+        *parents, field = name.split(".")
         is_text = isinstance(value, str)
         value = _value(value, _type(config, name)) if is_text else value
-        values[component][field] = value
+        functools.reduce(dict.__getitem__, parents, values)[field] = value
     return from_dict(values)
 
 
@@ -134,7 +140,7 @@ def unchanged(
     config: TrainConfig, searched: Mapping[str, Distribution]
 ) -> dict[str, Any] | None:
     """Returns the values that change nothing; None if the search lacks one of them."""
-    own = {name: flat(config)[name] for name in searched}
+    own = {name: flat(config).get(name) for name in searched}
     for name, value in own.items():
         each, kind = searched[name], _type(config, name)
         if hasattr(each, "choices"):
@@ -146,7 +152,9 @@ def unchanged(
 
 
 def _type(config: TrainConfig, name: str) -> Any:
-    """Returns the type of a field, by its dotted name."""
+    """Returns the type of a field, by its dotted name; kwargs are numbers."""
+    if name.startswith(KWARGS):
+        return float
     component, field = name.split(".")
     return typing.get_type_hints(type(getattr(config, component)))[field]
 

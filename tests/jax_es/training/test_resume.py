@@ -194,3 +194,17 @@ def check_equal(torn: Path, whole: Path) -> None:
         for a, b in pairs:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_killed_run_of_another_strategy_equals_a_whole_one(runs):
+    options = [*OPTIONS, "--strategy", "cma-es", "--es.num-pairs", "8"]
+    whole = runs.start(*options, "--name", "whole")
+    runs.wait_for_lines(whole, "whole", 1)
+    process = runs.start(*options, "--name", "torn")
+    runs.wait_for_lines(process, "torn", 3)
+    process.kill()
+    killed = runs.end(process)
+    assert killed.returncode == -signal.SIGKILL and killed.stderr == []
+    assert 3 <= killed.num_lines < NUM_GENERATIONS
+    assert runs.end(runs.resume()).returncode == runs.end(whole).returncode == 0
+    check_equal(*(runs.folder / "runs" / name for name in ("torn", "whole")))

@@ -93,6 +93,28 @@ def refused(arguments, capsys):
         (["--policy.context-length", f"{10**9}"], ["policy.context_length 100000"]),
         (["--policy.num-layers", "1001"], ["policy.num_layers=1001", "at most 1000"]),
         (["--rollout.num-threads", f"{10**9}"], ["num_threads must be in [1, 4096]"]),
+        (["--strategy", "cma"], ["strategy 'cma' is unknown", "did you mean cma-es"]),
+        (
+            ["--strategy", "snes", "--es.optimizer", "adam"],
+            ["es.optimizer adam has no meaning with es.strategy snes; leave it out"],
+        ),
+        (["--es.kwargs.c_std", "1"], ["has no meaning with es.strategy openai-es"]),
+        (
+            ["hopper", "--strategy", "snes", "--es.kwargs.lr-std", "1"],
+            ["snes has no hyperparameter lr_std; it has", "lr_std_init"],
+        ),
+        (
+            ["humanoid-mlp", "--strategy", "cma-es"],
+            ["es.strategy cma-es, with matrices of 159,", "GiB", "--strategy sep-cma"],
+        ),
+        (
+            ["humanoid-mlp", "--strategy", "snes", "--es.num-pairs", f"{10**6}"],
+            [
+                "es.num_pairs 1000000, whose 2,000,000 members",
+                "GiB",
+                "choose fewer pairs",
+            ],
+        ),
         (["--max-env-steps", f"{2**63}"], ["max_env_steps must be below 2^63"]),
     ],
     ids=" ".join,

@@ -1,0 +1,224 @@
+"""Every strategy fulfils one contract: it finds, trains, resumes and is reloaded."""
+
+import dataclasses
+import functools
+import io
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_es import load_policy, train
+from jax_es.checks import ConfigError
+from jax_es.cli.progress import Progress
+from jax_es.config import STRATEGIES, EnvConfig, ESConfig, RolloutConfig
+from jax_es.es.strategies import memory_needs, named_strategy
+from jax_es.presets import preset
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.reproduce import command
+from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.training.loop import begin, run_training
+from jax_es.training.parts import build, make_strategy
+from models import LinearConfig
+from tests.comparing import assert_equal_bits, numbers
+
+FAST = ("openai-es", "cma-es", "rm-es", "pgpe", "cem")
+NAMED = [
+    pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+    for name in STRATEGIES[1:]
+]
+START = {"x": jnp.array([3.0, -2.0]), "y": jnp.full((2, 2), 0.5)}
+STEPS = {"pgpe": {"learning_rate": 0.05}, "ars": {"learning_rate": 0.2}}
+"""Where the algorithm's own step is too short for a test."""
+TINY = TrainConfig(
+    EnvConfig("CartPole-v1", max_episode_steps=20),
+    LinearConfig(),
+    ESConfig(num_pairs=4, sigma=0.5, episodes_per_member=2),
+    RolloutConfig(num_slots=2, num_devices=1, statistics_fraction=1.0),
+    num_generations=4,
+)
+
+
+def searching(name, pairs=10, start=START, **fields):
+    config = ESConfig(
+        strategy=name, num_pairs=pairs, kwargs=STEPS.get(name, {}), **fields
+    )
+    strategy = named_strategy(config, start)
+    return strategy, strategy.init(jax.random.key(0), start)
+
+
+def search(strategy, state, fitness, generations):
+    """Returns the state after generations in one compiled program."""
+
+    def generation(state, index):
+        members = strategy.ask(state).members
+        return strategy.tell(state, fitness(members, index))[0], None
+
+    return jax.jit(
+        lambda state: jax.lax.scan(generation, state, jnp.arange(generations))[0]
+    )(state)
+
+
+def distance(weights):
+    """‖θ − 1‖ of members ``[P, …]`` or of a mean ``[…]``."""
+    x, y = weights["x"] - 1.0, weights["y"] - 1.0
+    return jnp.sqrt(jnp.sum(x**2, axis=-1) + jnp.sum(y**2, axis=(-2, -1)))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_it_finds_an_optimum_with_failed_members(name):
+    strategy, state = searching(name, sigma=0.3)
+    first = strategy.ask(state).members
+    spread = np.concatenate(
+        [np.ravel(first[k] - START[k]) for k in START]
+    )  # 120 draws: a standard error of 6 %
+    assert spread.std() == pytest.approx(0.3, rel=0.2)
+
+    def with_a_failure(members, generation):
+        return (-distance(members)).at[generation % 20].set(jnp.nan)
+
+    state = search(strategy, state, with_a_failure, 100)
+    assert distance(state.mean) < 0.1 * distance(START)
+    # Nothing to tell members apart, and nothing but failures.
+    for fitness in (jnp.zeros(20), jnp.full(20, jnp.nan), jnp.full(20, -jnp.inf)):
+        for _ in range(5):
+            state, info = strategy.tell(state, fitness)
+    assert info.num_nonfinite == 20 and int(state.generation) == 115
+    assert np.isfinite(distance(state.mean))
+    assert np.isfinite(distance(strategy.ask(state).members)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cma-es", "ma-es", "xnes"])
+def test_correlations_are_learnt(name):
+    """A long narrow valley across the axes, of condition 10⁴."""
+    rotation = np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0]
+    scales = jnp.asarray(np.logspace(0, 2, 5))
+    start = jnp.ones(5)
+    strategy, state = searching(name, start=start, sigma=0.5)
+
+    def fitness(members):
+        return -jnp.sum((members @ rotation * scales) ** 2, axis=-1)
+
+    state = search(strategy, state, lambda members, _: fitness(members), 400)
+    assert fitness(state.mean) > -1e-6
+
+
+def test_noise_keeps_the_cross_entropy_method_searching():
+    """Without it the elites' variance vanishes on the way to a distant optimum."""
+    ends = {}
+    for extra in (0.0, 0.3):
+        config = ESConfig(
+            strategy="cem",
+            num_pairs=20,
+            sigma=0.3,
+            kwargs={"extra_std": extra, "extra_generations": 60},
+        )
+        far = {"x": jnp.array([9.0, -9.0]), "y": jnp.full((2, 2), 9.0)}
+        strategy = named_strategy(config, far)
+        state = strategy.init(jax.random.key(0), far)
+        state = search(strategy, state, lambda m, _: -distance(m), 100)
+        ends[extra] = float(distance(state.mean))
+    assert ends[0.3] < 0.5 < 5 < ends[0.0]
+
+
+@functools.cache
+def tiny_parts():
+    return build(TINY)
+
+
+def parts_of(name, **fields):
+    """Parts that share the rollout, which compiles but once for all of these."""
+    es = dataclasses.replace(TINY.es, strategy=name, kwargs=STEPS.get(name, {}))
+    config = dataclasses.replace(TINY, es=es, **fields)
+    parts = dataclasses.replace(tiny_parts(), config=config)
+    return dataclasses.replace(parts, strategy=make_strategy(parts))
+
+
+def trained(parts, path, resume=False):
+    run = RunDirectory(path)
+    state = begin(parts, run, resume, "python")
+    progress = Progress(parts.config.num_generations, stream=io.StringIO())
+    return run_training(parts, state, run, progress)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_it_trains_resumes_to_the_bit_and_is_reloaded(name, folder):
+    whole = trained(parts_of(name), folder / "whole")
+    trained(parts_of(name, num_generations=2), folder / "torn")
+    resumed = trained(parts_of(name), folder / "torn", resume=True)
+    assert_equal_bits(resumed.state, whole.state)
+    # As texts: there is no gradient, so its norm is NaN.
+    assert str(numbers(folder / "torn")) == str(numbers(folder / "whole"))
+    assert all(record.update_norm > 0 for record in whole.records)
+    assert RunDirectory(folder / "torn").config().es.strategy == name
+    policy = load_policy(folder / "whole", "last")
+    assert RunDirectory(folder / "whole").method().title in repr(policy)
+    assert policy(np.zeros(4, np.float32)).shape == ()
+
+
+def test_pairs_meet_the_same_seeds_where_there_are_pairs():
+    for name in ("pgpe", "ars", "cr-fm-nes"):
+        strategy, state = searching(name, sigma=0.3)
+        x = strategy.ask(state).members["x"] - START["x"]
+        np.testing.assert_allclose(x[0::2], -x[1::2], atol=1e-6)
+
+
+def test_a_preset_with_another_strategy_keeps_what_all_read():
+    base, config = preset("hopper-clipup"), preset("hopper-clipup", strategy="cma-es")
+    assert config.es == ESConfig(
+        strategy="cma-es",
+        num_pairs=base.es.num_pairs,
+        sigma=base.es.sigma,
+        healthy_reward_weight=0.0,
+    )
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+    # A run from before there were strategies.
+    values = to_dict(base)
+    del values["es"]["strategy"], values["es"]["kwargs"]
+    assert from_dict(values) == base
+
+
+def test_the_command_of_a_run_asks_for_its_strategy():
+    options = ["hopper", "--policy", "mlp", "--strategy", "rm-es"]
+    options += ["--es.kwargs.q_star", "0.2", "--es.num-pairs", "7"]
+    config = train.parse(options).config
+    assert config.es.kwargs == {"q_star": 0.2} and config.es.strategy == "rm-es"
+    told = command(config, "hopper")
+    assert "--policy mlp --strategy rm-es" in told
+    assert train.parse(told.split()[3:]).config == config
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "message"),
+    [
+        ("snes", {"std_ini": 1}, "snes has no hyperparameter std_ini; it.*lr_std_init"),
+        ("cem", {"c_std": 1}, "it has elite_ratio, extra_generations, extra_std"),
+        ("cma-es", {"c_std": "x"}, "c_std must be a number, finite, got 'x'"),
+        ("pgpe", {"learning_rate": 0}, "learning_rate must be a number, positive"),
+        ("rm-es", {"m": 1.5}, "m must be a number, whole and at least 1, got 1.5"),
+    ],
+)
+def test_a_hyperparameter_that_cannot_be_is_named(name, kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        named_strategy(ESConfig(strategy=name, kwargs=kwargs, num_pairs=4), START)
+
+
+def test_what_only_openai_es_reads_is_no_other_strategys():
+    with pytest.raises(ConfigError, match=r"es.optimizer adam has no meaning with es"):
+        ESConfig(strategy="snes", optimizer="adam")
+    with pytest.raises(ConfigError, match=r"es.shaping standardize has no meaning"):
+        ESConfig(strategy="cma-es", shaping="standardize")
+    with pytest.raises(ConfigError, match=r"es.kwargs.m has no meaning with .*openai"):
+        ESConfig(kwargs={"m": 2})
+    assert ESConfig(strategy="ars", shaping="centered_rank").shaping == "centered_rank"
+
+
+def test_memory_grows_with_the_matrices_that_there_are():
+    def largest(name):
+        es = ESConfig(strategy=name, num_pairs=8)
+        return max(need for need, _ in memory_needs(es, 166_673).values())
+
+    assert largest("cma-es") > 500 * 2**30 > 2**30 > largest("sep-cma-es")
