@@ -2,26 +2,26 @@
 
 A task says observation, reward and ending once, over a batch of simulations
 (:class:`envs.mujoco_tasks.MujocoTask`). Training steps it on MuJoCo's threads; for
-``gymnasium.make``, a video or another library it is one environment of Gymnasium's.
+``gymnasium.make``, a video or another library it is one environment of Gymnasium's
+(:mod:`envs.robot_env`).
 """
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import mujoco
 import numpy as np
-from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.envs.registration import load_env_creator
 
 from envs.faults import EnvironmentFailure, being_made, failure
 from envs.mujoco_env import MujocoVectorEnv
 from envs.mujoco_tasks import MujocoTask, Runner
 
-__all__ = ["MujocoTask", "RobotEnv", "RobotVectorEnv", "Runner", "register"]
+__all__ = ["MujocoTask", "RobotVectorEnv", "Runner", "register"]
 
-_ENTRY_POINT = "envs.robot:RobotEnv"
+_ENTRY_POINT = "envs.robot_env:RobotEnv"
 
 
 def register(env_id: str, task: type[MujocoTask]) -> None:
@@ -52,7 +52,7 @@ def registered_task(env_id: str) -> type[MujocoTask] | None:
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None or spec.entry_point != _ENTRY_POINT:
         return None
-    return _task(spec.kwargs["task"])
+    return task_of(spec.kwargs["task"])
 
 
 class RobotVectorEnv(MujocoVectorEnv):
@@ -99,64 +99,6 @@ class RobotVectorEnv(MujocoVectorEnv):
             raise failure(self._env_id, "in step", error) from error
 
 
-class RobotEnv(MujocoEnv):
-    """One such robot as Gymnasium's own ``MujocoEnv``: its stepping, its renderer.
-
-    Args:
-        task: where the class is, ``"module:Name"``.
-        render_mode: as Gymnasium's.
-        terminate_when_unhealthy: whether an unhealthy state ends the episode.
-        **options: further arguments of ``MujocoEnv``, such as ``camera_name``.
-    """
-
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]
-    }
-
-    def __init__(
-        self,
-        task: str,
-        render_mode: str | None = None,
-        terminate_when_unhealthy: bool = True,
-        **options: Any,
-    ) -> None:
-        """Compiles the model."""
-        made = _task(task)
-        path = str(made.model_path())
-        super().__init__(path, made.num_substeps, None, render_mode, **options)
-        # The fields as a batch of one; MjData's arrays stay where they are.
-        self._task = made(self.model, lambda name: getattr(self.data, name)[None])
-        self._task.terminate_when_unhealthy = terminate_when_unhealthy
-        check(task, self._task, self.model)
-        self.metadata = {**self.metadata, "render_fps": round(1 / self.dt)}
-        shape = self._observation().shape
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
-
-    def reset_model(self) -> np.ndarray:
-        """Draws a first state."""
-        self.set_state(*self._task.initial_state(self.np_random))
-        observation = self._observation()
-        self._task.remember()
-        return observation
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Takes a step."""
-        action = np.asarray(action, np.float32)
-        self.do_simulation(action, self.frame_skip)
-        observation = self._observation()
-        unhealthy = self._task.unhealthy()
-        reward = self._task.reward(action[None], unhealthy)
-        self._task.remember()
-        ended = self._task.terminate_when_unhealthy and bool(unhealthy[0])
-        if self.render_mode == "human":
-            self.render()
-        return observation, float(reward[0]), ended, False, {}
-
-    def _observation(self) -> np.ndarray:
-        parts = self._task.observation()
-        return np.concatenate(parts, axis=1)[0].astype(np.float32)
-
-
 def check(name: str, task: MujocoTask, model: mujoco.MjModel) -> None:
     """Checks what a task returns, and that policies can act in its model.
 
@@ -193,7 +135,7 @@ def check(name: str, task: MujocoTask, model: mujoco.MjModel) -> None:
             )
 
 
-def _task(target: str) -> type[MujocoTask]:
+def task_of(target: str) -> type[MujocoTask]:
     """Imports what ``module:Name`` names."""
     found: Any = load_env_creator(target)
     return found

@@ -53,6 +53,7 @@ OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "poli
 OF_OTHERS |= {"strategy", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {
     "strict",
+    *("build-arg", "gpus"),
     *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features")),
 }
 """Options that are no field: of other programs, or of all of ours."""

@@ -1,15 +1,40 @@
-"""The wheel holds every folder: it trains where there is no clone."""
+"""What is released: sdist, wheel, container and versions; they need no clone."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import jax_es
+
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OPTIONAL = (
+    *("safetensors", "matplotlib", "jinja2", "optuna", "wandb", "minari"),
+    *("h5py", "sbx", "torch", "ale_py", "cv2", "moviepy", "tensorboard", "ray"),
+)
+ACT = """
+import sys
+
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None
+import jax_es
+import numpy as np
+
+run, exported = (jax_es.load_policy(folder) for folder in sys.argv[2:])
+observations = np.random.default_rng(0).normal(size=(20, 4))
+np.testing.assert_array_equal(
+    *([policy(x) for x in observations] for policy in (run, exported))
+)
+print(jax_es.__file__)
+"""
 
 
 def run(*command, cwd):
@@ -19,33 +44,114 @@ def run(*command, cwd):
     return done.stdout
 
 
-@pytest.mark.slow
-def test_an_installed_wheel_trains_outside_the_clone(tmp_path):
-    source = tmp_path / "source"  # setuptools would leave its build in the clone
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that the sdist makes."""
+    folder = tmp_path_factory.mktemp("release")
+    source = folder / "source"  # setuptools would leave its build in the clone
     for room in ("jax_es", "models", "envs"):
-        shutil.copytree(ROOT / room, source / room)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / room, source / room, ignore=ignored)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-    run(*pip, "wheel", str(source), "--no-deps", "-w", str(tmp_path), cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+    run(sys.executable, "-m", "venv", "builder", cwd=folder)
+    python = str(folder / "builder" / "bin" / "python")
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "-q")
+    run(*pip, "install", "setuptools>=77", cwd=folder)
+    build = (
+        f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
+    )
+    run(python, "-c", build, cwd=source)
+    (sdist,) = folder.glob("*.tar.gz")
+    assert sdist.name == f"jax_es-{jax_es.__version__}.tar.gz"
+    options = ("--no-deps", "--no-build-isolation", "-w", str(folder))
+    run(*pip, "wheel", str(sdist), *options, cwd=folder)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_trains_outside_the_clone(wheel, tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     for room in ("jax_es", "models", "envs"):
         files = (*(ROOT / room).rglob("*.py"), *(ROOT / room).rglob("*.typed"))
         assert {path.relative_to(ROOT).as_posix() for path in files} <= names
     assert {"jax_es/analysis/page.html", "jax_es/analysis/style.mplstyle"} <= names
     # An environment with nothing of ours; what ours depends on is borrowed.
-    run(sys.executable, "-m", "venv", "--system-site-packages", "env", cwd=tmp_path)
-    python = str(tmp_path / "env" / "bin" / "python")
+    run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    scripts = tmp_path / "env" / "bin"
+    python, program = str(scripts / "python"), str(scripts / "jax-es")
+    options = ("-m", "pip", "-q", "install", "--no-deps", "--no-index", str(wheel))
+    run(python, *options, cwd=tmp_path)
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     (site / "borrowed.pth").write_text("\n".join(p for p in sys.path if "site-" in p))
-    target = ("--target", str(site), "--no-deps", "--no-index", str(wheel))
-    run(*pip, "install", *target, cwd=tmp_path)
-    options = (
+    tiny = (
         "inverted-pendulum --policy mlp --policy.hidden-sizes 4 --es.num-pairs 2 "
         "--num-generations 1 --evaluation.num-episodes 1 --name one"
     )
-    run(python, "-m", "jax_es.train", *options.split(), cwd=tmp_path)
-    where = run(python, "-c", "import jax_es; print(jax_es.__file__)", cwd=tmp_path)
-    assert str(site) in where
-    assert "one" in run(str(python), "-m", "jax_es.evaluate", "runs/one", cwd=tmp_path)
+    run(program, "train", *tiny.split(), cwd=tmp_path)
+    assert "one" in run(program, "evaluate", "runs/one", cwd=tmp_path)
+    # A policy travels: no package is needed that is not always installed.
+    run(program, "export", "runs/one", "exported", cwd=tmp_path)
+    act = (python, "-c", ACT, ",".join(OPTIONAL), "runs/one", "exported")
+    assert str(site) in run(*act, cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_oldest_and_the_newest_python_read_it(wheel, tmp_path):
+    """Its files compile, and the console script says its version."""
+    found = [shutil.which(f"python3.{minor}") for minor in (11, 12)]
+    works = [p for p in found if p and not subprocess.call([p, "-c", ""])]
+    if not works:
+        pytest.skip("neither python3.11 nor python3.12 is installed")
+    for python in works:
+        env = tmp_path / Path(python).name
+        run(python, "-m", "venv", str(env), cwd=tmp_path)
+        options = ("-q", "install", "--no-deps", "--no-index", str(wheel))
+        run(str(env / "bin" / "pip"), *options, cwd=tmp_path)
+        said = run(str(env / "bin" / "jax-es"), "--version", cwd=tmp_path)
+        assert said == f"jax-es {jax_es.__version__}\n"
+        (site,) = env.glob("lib/python*/site-packages")
+        rooms = [str(site / room) for room in ("jax_es", "models", "envs")]
+        run(str(env / "bin" / "python"), "-m", "compileall", "-qf", *rooms, cwd=env)
+
+
+def test_one_version_is_said_everywhere():
+    version = jax_es.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"version = {{{version}}}" in (ROOT / "docs" / "cite.md").read_text()
+    first = re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)[0]
+    assert first == version
+
+
+def test_the_container_installs_as_the_readme_says():
+    text = (ROOT / "Dockerfile").read_text()
+    lines = re.findall(r"^([A-Z]+) (.*)$", text, re.MULTILINE)
+    steps = {kind: [rest for k, rest in lines if k == kind] for kind, _ in lines}
+    assert next(iter(steps)) == "FROM"
+    version = re.fullmatch(r"python:(3\.\d+)-slim", steps["FROM"][0])
+    assert version
+    assert f"Programming Language :: Python :: {version[1]}" in PROJECT["classifiers"]
+    (extras,) = (rest.removeprefix("EXTRAS=") for rest in steps["ARG"])
+    on_gpu = re.findall(r"--build-arg EXTRAS=(\S+)", text)[0]
+    for names in (extras, on_gpu):
+        assert set(names.split(",")) <= set(PROJECT["optional-dependencies"])
+    assert "cuda" in on_gpu
+    installed = steps["RUN"][-1].replace('".[$EXTRAS]"', ".")
+    assert installed in (ROOT / "README.md").read_text()
+    copied = [shlex.split(rest)[:-1] for rest in steps["COPY"]]
+    names = {name for group in copied for name in group}
+    assert all((ROOT / name).exists() for name in names)
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert {p.split(".")[0] for p in packages["setuptools"]["packages"]} <= names
+    assert {"pyproject.toml", "constraints.txt", PROJECT["readme"]} <= names
+    assert steps["ENTRYPOINT"] == ['["jax-es"]'] and "jax-es" in PROJECT["scripts"]
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    oldest = dict(line.lower().split("==") for line in lines if "==" in line)
+    extras = PROJECT["optional-dependencies"]
+    for each in [*PROJECT["dependencies"], *(extras[name][0] for name in ("atari",))]:
+        name, bound = re.findall(r"^([\w-]+)(?:\[.*?\])?>=([\d.]+)", each)[0]
+        assert oldest[name.lower()].startswith(bound), each

@@ -1,0 +1,71 @@
+"""One robot of the user's own as Gymnasium's ``MujocoEnv``, imported when it is made.
+
+Gymnasium's module brings its renderer along, which no training needs.
+"""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+
+from envs.robot import check, task_of
+
+
+class RobotEnv(MujocoEnv):
+    """One such robot as Gymnasium's own ``MujocoEnv``: its stepping, its renderer.
+
+    Args:
+        task: where the class is, ``"module:Name"``.
+        render_mode: as Gymnasium's.
+        terminate_when_unhealthy: whether an unhealthy state ends the episode.
+        **options: further arguments of ``MujocoEnv``, such as ``camera_name``.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]
+    }
+
+    def __init__(
+        self,
+        task: str,
+        render_mode: str | None = None,
+        terminate_when_unhealthy: bool = True,
+        **options: Any,
+    ) -> None:
+        """Compiles the model."""
+        made = task_of(task)
+        path = str(made.model_path())
+        super().__init__(path, made.num_substeps, None, render_mode, **options)
+        # The fields as a batch of one; MjData's arrays stay where they are.
+        self._task = made(self.model, lambda name: getattr(self.data, name)[None])
+        self._task.terminate_when_unhealthy = terminate_when_unhealthy
+        check(task, self._task, self.model)
+        fps = round(1 / self.dt)
+        self.metadata = {**self.metadata, "render_fps": fps}  # pyright: ignore
+        shape = self._observation().shape
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
+
+    def reset_model(self) -> np.ndarray:
+        """Draws a first state."""
+        self.set_state(*self._task.initial_state(self.np_random))
+        observation = self._observation()
+        self._task.remember()
+        return observation
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Takes a step."""
+        action = np.asarray(action, np.float32)
+        self.do_simulation(action, self.frame_skip)
+        observation = self._observation()
+        unhealthy = self._task.unhealthy()
+        reward = self._task.reward(action[None], unhealthy)
+        self._task.remember()
+        ended = self._task.terminate_when_unhealthy and bool(unhealthy[0])
+        if self.render_mode == "human":
+            self.render()
+        return observation, float(reward[0]), ended, False, {}
+
+    def _observation(self) -> np.ndarray:
+        parts = self._task.observation()
+        return np.concatenate(parts, axis=1)[0].astype(np.float32)
