@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, transformer
-from jax_es.config import EnvConfig, ESConfig, RolloutConfig
+from jax_es.config import EnvConfig, ESConfig, RolloutConfig, Shaping
 from jax_es.train_config import TrainConfig
 from models import (
     AfterstateConfig,
@@ -25,14 +25,13 @@ def _task(
     policy: AnyPolicyConfig,
     max_env_steps: int,
     std_floor: float = 0.01,
+    shaping: Shaping = "centered_rank",
     **es: Any,
 ) -> TrainConfig:
     return TrainConfig(
         env=EnvConfig(env) if isinstance(env, str) else env,
         policy=policy,
-        es=ESConfig(
-            optimizer="clipup", shaping="centered_rank", weight_decay=0.0, **es
-        ),
+        es=ESConfig(optimizer="clipup", shaping=shaping, weight_decay=0.0, **es),
         rollout=RolloutConfig(
             statistics_fraction=0.1,
             std_floor=std_floor,
@@ -65,13 +64,16 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         sigma=1.0,
         learning_rate=0.5,
     ),
+    # Where the pendulum begins decides more of a return than the policy does: pairs are
+    # ranked by their differences, in which it cancels.
     "pendulum": _task(
         "Pendulum-v1",
-        _MLP,
-        1_000_000,
+        MLPConfig(hidden_sizes=(16,), head_scale=0.1),
+        800_000,
+        shaping="pair_rank",
         num_pairs=32,
-        sigma=0.1,
-        learning_rate=0.2,
+        sigma=0.2,
+        learning_rate=0.3,
     ),
     # 1 297 numbers, and 1 361 with two biases a gate, as PyTorch has them: the policy
     # reads 0 in the velocity's place.
@@ -81,7 +83,10 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         4_000_000,
         num_pairs=64,
         sigma=0.1,
-        learning_rate=0.2,
+        learning_rate=0.8,
+        learning_rate_end=0.2,
+        schedule="linear",
+        schedule_generations=150,
     ),
     # Two neurons, 18 numbers.
     "lunar-lander": _task(
@@ -116,17 +121,17 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         sigma=0.1,
         learning_rate=0.2,
     ),
-    # 22 numbers: a weight for each of 21, and the bias.
-    "tetris": replace(
-        _task(
-            "Tetris-v0",
-            AfterstateConfig(),
-            4_000_000,
-            num_pairs=32,
-            sigma=1.0,
-            learning_rate=1.0,
+    # 22 numbers: a weight for each of 21, and the bias. Szita & Lőrincz' settings: 100
+    # members a generation, a tenth of them elites, variance 100, noise 5 − t/10.
+    "tetris": TrainConfig(
+        env=EnvConfig("Tetris-v0"),
+        policy=AfterstateConfig(),
+        es=ESConfig(strategy="cem", num_pairs=50, sigma=10.0),
+        rollout=RolloutConfig(
+            slots_per_core=128, observation_statistics=False, step_cap_factor=None
         ),
-        rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
+        num_generations=100_000,
+        max_env_steps=3_000_000,
     ),
     # Each joint takes one of 11 torques, the middle one being 0.
     "ant-binned": replace(

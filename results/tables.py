@@ -135,9 +135,9 @@ def random_returns(folder: Path) -> dict[str, str]:
     return found
 
 
-def robots(is_short: bool = False) -> str:
+def trained(folder: str, is_short: bool = False) -> str:
     """What the best θ of each run reaches, by ``evaluate --json`` beside the run."""
-    rows = read_rows(RESULTS / "robots")
+    rows = read_rows(RESULTS / folder)
     runs = [run for row in rows for run in row.runs]
     reports = {run.path: read(Path(run.path) / "evaluation.json") for run in runs}
     lines = []
@@ -147,18 +147,20 @@ def robots(is_short: bool = False) -> str:
         steps = statistics.median(record.total_env_steps for record in last)
         minutes = statistics.median(record.seconds_elapsed for record in last) / 60
         cores = record(row.runs[0])["machine"]["cores"]
-        costs = [count(steps), f"{minutes:.0f}", f"{minutes * cores / 60:.1f}"]
+        costs = [count(steps), f"{minutes:.0f}" if minutes > 3 else f"{minutes:.1f}"]
+        costs += [f"{minutes * cores / 60:.1f}"] * (folder == "robots")
         lines.append([*row.start, spread(returns), *costs])
     heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "core-hours"]
     if is_short:
         return table(heads[:-1], [line[:-1] for line in lines]).rstrip()
+    heads = heads[: len(lines[0])]
+    cores_said = "; core-hours are minutes times cores" * (len(heads) == 7)
     said = paragraph(
         "Return: the best θ of a run, by its own evaluations, in "
         f"{either(report['episodes'] for report in reports.values())} other "
         "episodes, of the task's own reward; median over the seeds, lowest to highest "
         "in brackets. Environment steps, evaluations included, and wall-clock minutes "
-        "are those of the whole run, medians; core-hours are minutes times cores. A "
-        f"run had {machines(runs)}."
+        f"are those of the whole run, medians{cores_said}. A run had {machines(runs)}."
     )
     return table(heads, lines) + said + commands(rows)
 
@@ -327,11 +329,15 @@ def seeds(runs: Sequence[Run]) -> str:
 
 def machines(runs: Iterable[Run]) -> str:
     """The processors and the simulator's versions that runs had."""
-    simulators = (
-        (run, "ale-py" if run.config.env.id.startswith("ALE/") else "mujoco")
-        for run in runs
-    )
-    return " or ".join(dict.fromkeys(machine(record(r), s) for r, s in simulators))
+    found = (machine(record(run), simulator(run.config.env.id)) for run in runs)
+    return " or ".join(dict.fromkeys(found))
+
+
+def simulator(env_id: str) -> str:
+    """The package whose version matters most to a task."""
+    if env_id.startswith("ALE/"):
+        return "ale-py"
+    return "mujoco" if env_id.endswith("-v5") else "gymnasium"
 
 
 def machine(report: dict[str, Any], simulator: str) -> str:
@@ -339,7 +345,7 @@ def machine(report: dict[str, Any], simulator: str) -> str:
     here, version = report["machine"], report["versions"][simulator]
     processor = here["processor"].replace("(R)", "").replace(" Processor", "")
     cores = f"{here['cores']} core{'s' * (here['cores'] > 1)}"
-    name = {"mujoco": "MuJoCo"}.get(simulator, simulator)
+    name = {"mujoco": "MuJoCo", "gymnasium": "Gymnasium"}.get(simulator, simulator)
     return f"{cores} of an {processor}, {name} {version}"
 
 
@@ -379,9 +385,10 @@ def paragraph(text: str) -> str:
 
 TABLES = {
     "quickstart": quickstart,
-    "robots": robots,
+    "robots": lambda: trained("robots"),
+    "control": lambda: trained("control"),
     "robots-published": robots_published,
-    "robots-short": lambda: robots(is_short=True),
+    "robots-short": lambda: trained("robots", is_short=True),
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),

@@ -13,7 +13,8 @@ from jax_es import train
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
-RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari", "robots")
+RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari")
+RUNS += ("robots", "control")
 
 spec = importlib.util.spec_from_file_location("tables", ROOT / "results" / "tables.py")
 assert spec is not None and spec.loader is not None
