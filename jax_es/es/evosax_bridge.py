@@ -157,18 +157,24 @@ def evosax_strategy(
 
     is_antithetic = issubclass(evolver_class, ANTITHETIC)
 
-    @jax.jit
-    def members_of(state: EvosaxState) -> PyTree:
-        members, _ = sample(state)
-        if not is_antithetic:
-            return members
-        return jax.tree.map(
-            lambda m: m.reshape(2, -1, *m.shape[1:]).swapaxes(0, 1).reshape(m.shape),
-            members,
-        )
+    jitted_sample = jax.jit(sample)
+    drawn: list[tuple[EvosaxState, PyTree, PyTree]] = []
+
+    def draw(state: EvosaxState) -> tuple[PyTree, PyTree]:
+        """As ``sample``, but once for an ask and its tell: CMA-ES pays |θ|³ for it."""
+        if not (drawn and drawn[0][0] is state):
+            drawn[:] = [(state, *jitted_sample(state))]
+        return drawn[0][1:]
 
     def ask(state: EvosaxState) -> MaterializedPopulation:
-        return MaterializedPopulation(state.mean, members_of(state))
+        members, _ = draw(state)
+        if is_antithetic:
+            members = jax.tree.map(paired, members)
+        return MaterializedPopulation(state.mean, members)
+
+    @jax.jit
+    def paired(m: jax.Array) -> jax.Array:
+        return m.reshape(2, -1, *m.shape[1:]).swapaxes(0, 1).reshape(m.shape)
 
     def tell(state: EvosaxState, fitness: jax.Array) -> tuple[EvosaxState, EvosaxInfo]:
         if jnp.shape(fitness) != (population_size,):
@@ -176,13 +182,14 @@ def evosax_strategy(
                 f"fitness must have shape [population_size] = ({population_size},), "
                 f"got {jnp.shape(fitness)}; one number per member, in ask's order."
             )
-        return descend(state, jnp.asarray(fitness, jnp.float32))
+        members, asked = draw(state)
+        drawn.clear()
+        return descend(state, members, asked, jnp.asarray(fitness, jnp.float32))
 
     @jax.jit
     def descend(
-        state: EvosaxState, fitness: jax.Array
+        state: EvosaxState, members: PyTree, asked: PyTree, fitness: jax.Array
     ) -> tuple[EvosaxState, EvosaxInfo]:
-        members, asked = sample(state)
         _, tell_key = keys(state)
         cost = -replace_nonfinite(fitness)
         if is_antithetic:

@@ -323,6 +323,16 @@ def test_the_default_search_is_around_the_preset(name, kind):
     assert ("es.healthy_reward_weight" in found) == (name != "quickstart")
 
 
+def test_a_strategys_own_numbers_can_be_searched():
+    config = preset("hopper", "linear", "cma-es")
+    assert not [line for line in default_search(config) if "learning_rate" in line]
+    (found,) = space(config, ["es.kwargs.c_std=0.1:0.5"]).values()
+    assert (found.low, found.high) == (0.1, 0.5)
+    made = configured(config, {"es.kwargs.c_std": 0.2, "es.sigma": 0.3})
+    assert made.es.kwargs == {"c_std": 0.2} and made.es.sigma == 0.3
+    assert unchanged(config, {"es.kwargs.c_std": found}) is None
+
+
 def test_values_are_of_their_fields_types():
     config = preset("hopper", "mlp")
     lines = [
