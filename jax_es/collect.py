@@ -25,6 +25,7 @@ from jax_es.checks import (
 from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
 from jax_es.cli.signals import Stopped, StopSignals, report_stop
 from jax_es.cli.train_program import start_jax
+from jax_es.cli.workers import WorkerArguments
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
@@ -41,6 +42,7 @@ from jax_es.runs.machine import git_commit, versions
 from jax_es.train_config import differing
 
 if TYPE_CHECKING:
+    from jax_es.distributed.workers import Workers
     from jax_es.imitation.demonstrations import Player
 
 DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
@@ -55,7 +57,7 @@ DatasetId: TypeAlias = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class Arguments:
+class Arguments(WorkerArguments):
     """Records episodes of a run's mean policy into a Minari dataset."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -115,7 +117,7 @@ def _main(argv: list[str]) -> int:
 
             path, run = arguments.path, find_run(arguments.run)
             stored = _stored(arguments)
-            player, recipe = _player(run, arguments)
+            player, recipe = _player(run, arguments, arguments.open(stack))
             stack.callback(player.close)
             changed = differing(stored["recipe"], recipe) if stored else {}
             listed = "; ".join(
@@ -183,7 +185,9 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
     return stored
 
 
-def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, Any]]:
+def _player(
+    run: RunDirectory, arguments: Arguments, workers: Workers | None
+) -> tuple[Player, dict[str, Any]]:
     """Builds what plays the policy's episodes, and says what decides them.
 
     Raises:
@@ -211,6 +215,7 @@ def _player(run: RunDirectory, arguments: Arguments) -> tuple[Player, dict[str, 
         arguments.target_return,
         arguments.action_noise,
         arguments.seed,
+        workers,
     )
     return player, recipe
 

@@ -7,6 +7,7 @@ sweep of its own from the policy as it was trained. All conditions meet the same
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -19,6 +20,7 @@ import tyro
 
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable
 from jax_es.runs.find import find_runs
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Arguments:
+class Arguments(WorkerArguments):
     """Evaluates the mean policies of runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -96,6 +98,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    with contextlib.ExitStack() as stack:
+        return _run(argv, stack)
+
+
+def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
         from jax_es.evaluation.conditions import prepare, sweeps
@@ -114,7 +121,12 @@ def _main(argv: list[str]) -> int:
         configure_cpu_devices(max(filter(None, counts), default=None))
         use_compilation_cache()
         groups = prepare(
-            runs, arguments.checkpoint, conditions, arguments.episodes, arguments.trust
+            runs,
+            arguments.checkpoint,
+            conditions,
+            arguments.episodes,
+            arguments.trust,
+            arguments.open(stack),
         )
         check_writable("--csv", arguments.csv)
         if arguments.video is not None:

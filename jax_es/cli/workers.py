@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jax_es.checks import Count
+from jax_es.cli.options import InputError
 
 if TYPE_CHECKING:
     from jax_es.distributed.workers import Workers
@@ -36,4 +38,16 @@ class WorkerArguments:
             return None
         from jax_es.distributed.session import open_workers
 
+        stack.enter_context(_end_in_one_line())
         return stack.enter_context(open_workers(self.workers, self.cluster))
+
+
+@contextlib.contextmanager
+def _end_in_one_line() -> Iterator[None]:
+    """Ends a program without workers with a line instead of a traceback."""
+    from jax_es.distributed.workers import WorkersGone
+
+    try:
+        yield
+    except WorkersGone as error:
+        raise InputError(str(error)) from error

@@ -3,14 +3,8 @@
 from collections import deque
 from typing import NamedTuple
 
-BUILD_SECONDS = 600.0
-"""How long a worker may take to build its engine."""
-
 UNKNOWN_SECONDS = 3600.0
 """How long a job may take before one like it has ended."""
-
-COMPILE_SECONDS = 600.0
-"""What a worker's first job may take more than others: programs are compiled."""
 
 
 class Patience(NamedTuple):
@@ -22,6 +16,9 @@ class Patience(NamedTuple):
     """That multiple."""
     alone: float = 60.0
     """Seconds that there may be no worker at all."""
+    build: float = 600.0
+    """Seconds that a worker may take to build its engine, and its first job more than
+    others: programs are compiled."""
 
 
 PATIENCE = Patience()
@@ -61,5 +58,5 @@ class Deadlines:
         if rates := self._rates.get(method):
             expected = max(rates) * most_units
             seconds = self._patience.slack + self._patience.factor * expected
-            seconds += COMPILE_SECONDS * new
+            seconds += self._patience.build * new
         return seconds * 2**losses

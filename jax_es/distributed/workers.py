@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 
 from jax_es.checks import ConfigError, require
 from jax_es.distributed.deadlines import (
-    BUILD_SECONDS,
     PATIENCE,
     Deadlines,
     Patience,
@@ -278,7 +277,7 @@ class Workers:
         """Lets a placed worker make the engine."""
         member.reply = member.actor.build.remote(member.core, self._recipe_ref)
         member.stage, member.called = "building", set()
-        member.deadline = time.monotonic() + BUILD_SECONDS
+        member.deadline = time.monotonic() + self._patience.build
 
     def _give(
         self,

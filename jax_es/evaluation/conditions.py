@@ -17,6 +17,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError
 from jax_es.config import Precision
+from jax_es.distributed.workers import Workers
 from jax_es.es.noise import FullNoise
 from jax_es.es.population import AntitheticPopulation, MeanPopulation
 from jax_es.evaluation.quantization import round_weights
@@ -114,8 +115,11 @@ def prepare(
     conditions: Sequence[Condition],
     num_episodes: int,
     trust: bool = False,
+    workers: Workers | None = None,
 ) -> list[SeedGroup]:
     """Reads runs, sorts them by what differs in seeds alone and builds their parts.
+
+    Workers evaluate, if there are any.
 
     Raises:
         ConfigError: if environments differ, or a policy has no target return.
@@ -145,7 +149,7 @@ def prepare(
         if group is None:
             noisy = any(c.weight_noise is not None for c in conditions)
             kind = _perturbed if noisy else MeanPopulation
-            parts = build_evaluation(trained.config, num_episodes, kind)
+            parts = build_evaluation(trained.config, num_episodes, kind, workers)
             group = SeedGroup({}, parts)
             groups.append(group)
         check_fits(trained, group.parts.policy)

@@ -13,6 +13,7 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 
 from jax_es.checks import ConfigError, require
+from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA
 from jax_es.imitation.recording_env import RecordingEnv, is_finite
@@ -22,6 +23,7 @@ from jax_es.streams import stream
 from jax_es.training.build import with_target_return
 from jax_es.training.load_policy import TrainedMean, check_fits
 from jax_es.training.parts import build_evaluation
+from jax_es.training.shards import shard_size
 
 
 def first_seed(seed: int) -> int:
@@ -39,6 +41,7 @@ class Player:
         target_return: asked for instead of the one in the run's configuration.
         action_noise: standard deviation, in halves of the actions' range.
         noise_seed: with an episode's own seed, of its noise.
+        workers: who plays; this process if not given.
 
     Attributes:
         env: one of the vector environments.
@@ -56,6 +59,7 @@ class Player:
         target_return: float | None = None,
         action_noise: float = 0.0,
         noise_seed: int = 0,
+        workers: Workers | None = None,
     ) -> None:
         config, mean = trained.config, trained.mean
         if target_return is not None:
@@ -81,6 +85,12 @@ class Player:
             raise
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
         self._view = trained.view()
+        self._workers = workers
+        if workers is not None:
+            self._shard_size = shard_size(config, num_episodes)
+            options = target_return, action_noise, noise_seed
+            self._recipe = PlayerRecipe(trained, self._shard_size, num_slots, *options)
+            workers.use(self._recipe)
 
     def play(
         self, seeds: np.ndarray, on_step: Callable[[list[EpisodeBuffer]], None]
@@ -89,6 +99,21 @@ class Player:
 
         ``on_step`` is called once a step with the episodes that ended since.
         """
+        if self._workers is not None:
+            self._workers.use(self._recipe)
+            size = self._shard_size
+            jobs = [(seeds[i : i + size],) for i in range(0, len(seeds), size)]
+            longest = self.env.max_episode_steps
+            self._workers.run(
+                "played",
+                None,
+                jobs,
+                on_step,
+                most_units=[float(longest * len(shard)) for (shard,) in jobs],
+                units=lambda episodes: sum(len(each.rewards) for each in episodes),
+                on_wait=lambda _: on_step([]),
+            )
+            return
 
         def hand_over(_: Any = None) -> None:
             ended = self._ended.copy()
@@ -98,6 +123,32 @@ class Player:
         tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
+
+    def played(self, shared: None, seeds: np.ndarray) -> list[EpisodeBuffer]:
+        """Returns the episodes of a worker's shard."""
+        episodes: list[EpisodeBuffer] = []
+        self.play(seeds, episodes.extend)
+        return episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayerRecipe:
+    """Makes a worker's player; fields as the arguments of :class:`Player`."""
+
+    trained: TrainedMean
+    num_episodes: int
+    num_slots: int | None
+    target_return: float | None
+    action_noise: float
+    noise_seed: int
+
+    def __call__(self) -> "Player":
+        """Returns a player on one core."""
+        config = self.trained.config
+        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
+        config = dataclasses.replace(config, rollout=rollout)
+        fields: dict[str, Any] = {**vars(self)}
+        return Player(**{**fields, "trained": self.trained._replace(config=config)})
 
 
 def collect(

@@ -317,7 +317,12 @@ def resume_options(run: RunDirectory) -> str:
     """Returns the options that continue a run, or the experiment it is part of."""
     path = (experiment_of(run) or run).path
     where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
-    return f"--resume --name {path.name}{where}{trust_option(run)}"
+    workers = ""
+    if run.exists() and run.config().rollout.shard_size is not None:
+        from envs.cores import available_cores  # late: it loads JAX
+
+        workers = f" --workers {available_cores()}"  # any number gives the same
+    return f"--resume --name {path.name}{where}{trust_option(run)}{workers}"
 
 
 def trust_option(run: RunDirectory) -> str:

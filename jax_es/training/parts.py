@@ -287,21 +287,24 @@ class WorkerEngine:
     Args:
         config: the run; devices and threads are a worker's own.
         num_tasks: of a shard.
+
+    Attributes:
+        parts: what evaluates.
     """
 
     def __init__(self, config: TrainConfig, num_tasks: int) -> None:
         rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
         config = dataclasses.replace(config, rollout=rollout)
-        self._parts = build_evaluation(config, num_tasks)
+        self.parts = build_evaluation(config, num_tasks)
         self._sum = spread_weighted_sum(
-            make_noise(config.es), self._parts.devices, block=block_size(config.es)
+            make_noise(config.es), self.parts.devices, block=block_size(config.es)
         )
-        self.close = self._parts.close
+        self.close = self.parts.close
 
     def evaluate(self, shared: PyTree, tasks: Tasks) -> EpisodeResults:
         """Runs a shard; ``shared`` is population and view."""
         population, view = unpacked(shared)
-        return self._parts.rollout.evaluate(population, tasks, view)
+        return self.parts.rollout.evaluate(population, tasks, view)
 
     def weighted_sum(self, shared: PyTree, first: int, weights: np.ndarray) -> PyTree:
         """Returns Σᵢ wᵢ εᵢ of a block that begins with pair ``first``."""
