@@ -6,13 +6,18 @@ import signal
 from dataclasses import replace
 
 import jax
+import numpy as np
 import pytest
 
 import jax_es
 from jax_es.checks import ConfigError
 from jax_es.distributed import session, workers
 from jax_es.distributed.deadlines import Patience
+from jax_es.evaluation import conditions
+from jax_es.imitation.demonstrations import Player
+from jax_es.runs.directory import RunDirectory
 from tests.comparing import assert_equal_bits, numbers
+from tests.made_runs import save_run
 
 ray = pytest.importorskip("ray")
 
@@ -193,3 +198,28 @@ def test_ray_may_be_missing(monkeypatch):
         session.open_workers(1),
     ):
         pass
+
+
+@pytest.mark.slow
+def test_evaluations_and_collections_do_not_depend_on_workers(started, tmp_path):
+    path = save_run(tmp_path / "run", CONFIG)
+    with workers_of(started, 1) as team:
+
+        def outcomes():
+            base = conditions.BASE
+            (group,) = conditions.prepare(
+                [RunDirectory(path)], "best", [base], 40, workers=team
+            )
+            (one,) = conditions.evaluate_experiment(group, [base], 40, 0)
+            played = []
+            player = Player(group.trained[path], 40, action_noise=0.1, workers=team)
+            player.play(np.arange(40), played.extend)
+            player.close()
+            episodes = [(each.seed, each.rewards) for each in played]
+            return one.results[base].returns, episodes
+
+        alone = outcomes()
+        team.resize(2)
+        together = outcomes()
+    assert_equal_bits(alone, together)
+    assert [seed for seed, _ in alone[1]] == sorted(range(40))
