@@ -23,6 +23,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,8 @@ from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.runs.files import check_writable, whole_file
 from jax_es.runs.machine import git_commit, machine, versions
 
+SCALING = "scaling"
+
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
@@ -44,7 +47,8 @@ class Arguments:
     """
 
     only: tuple[str, ...] = ()
-    """Rows to measure: names, or patterns such as 'policy/*'."""
+    """Rows to measure: names, or patterns such as 'policy/*'; scaling alone is what
+    workers bring (docs/guides/scaling.md)."""
     list: bool = False
     """List the rows, those of the default form with a star, and measure nothing."""
     json: Path | None = None
@@ -73,7 +77,7 @@ def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "benchmark")
         rows = [row for row in ROWS if arguments.work.full or row.is_default]
-        if arguments.only:
+        if arguments.only and arguments.only != (SCALING,):
             rows = choose(arguments.only)
         check_writable("--json", arguments.json)
         if arguments.profile is not None:
@@ -84,6 +88,8 @@ def _main(argv: list[str]) -> int:
         return 0
     if arguments.profile is not None:
         return _profile(arguments, arguments.profile)
+    if arguments.only == (SCALING,):
+        return _scaling(arguments.json)
     started = time.perf_counter()
     measured, failures = run(rows, arguments)
     report = {
@@ -203,6 +209,32 @@ def table(report: dict[str, Any]) -> str:
         f"{here['processor']}, {here['cores']} cores; MuJoCo {using['mujoco']}, JAX "
         f"{using['jax']}; {report['seconds']:.0f} s.\n"
     )
+
+
+def _scaling(file: Path | None) -> int:
+    """Measures workers beside one process, and simulates many."""
+    from jax_es.benchmarks import scaling
+
+    with tempfile.TemporaryDirectory() as folder:
+        rows = scaling.side_by_side(Path(folder))
+    sys.stderr.write("measuring costs, simulating\n")
+    process = subprocess.run(
+        [sys.executable, "-m", scaling.__name__],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    report = {
+        "versions": {**versions(), "commit": git_commit()},
+        "machine": machine(),
+        "side_by_side": rows,
+        "simulated": json.loads(process.stdout.splitlines()[-1]),
+    }
+    sys.stdout.write(scaling.table(report))
+    if file is not None:
+        with whole_file(file) as draft:
+            draft.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
 
 
 def _profile(arguments: Arguments, folder: Path) -> int:
