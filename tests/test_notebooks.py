@@ -1,5 +1,6 @@
 """Notebooks run from first cell to last, and hold what a real run showed."""
 
+import ast
 import base64
 import functools
 import re
@@ -75,6 +76,20 @@ class TestStoredOutputs:
         counts = [cell.execution_count for cell in cells]
         assert counts == list(range(1, len(cells) + 1))
         assert not any(output.output_type == "error" for output in outputs(name))
+
+    def test_it_ends_in_a_conclusion(self, name):
+        last = stored(name).cells[-1]
+        assert last.cell_type == "markdown" and last.source.startswith("## ")
+
+    def test_it_imports_what_the_documentation_names(self, name):
+        documented = (ROOT / "docs" / "api").glob("*.md")
+        pages = "\n".join(page.read_text() for page in documented)
+        for cell in code_cells(stored(name)):
+            source = cell.source.replace("%matplotlib inline", "")
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ImportFrom) and "jax_es." in str(node.module):
+                    for alias in node.names:
+                        assert f"::: {node.module}.{alias.name}\n" in pages
 
     def test_there_are_pictures(self, name):
         pictures = [
