@@ -14,6 +14,29 @@ jax.config.update("jax_default_prng_impl", "threefry2x32")
 jax.config.update("jax_threefry_partitionable", True)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file has one worker, except the notebooks: they take longest and share none."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            alone = nodeid.startswith("tests/test_notebooks.py")
+            return nodeid if alone else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def stay_as_configured():
+    """The process's JAX stays as the tests configure it."""
+    jax.devices()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
+        patch.delenv("MINARI_DATASETS_PATH", raising=False)
+        yield
+
+
 @pytest.fixture
 def strict_jax():
     """Refuses broadcasts between arrays of different rank.

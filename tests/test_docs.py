@@ -1,6 +1,5 @@
 """What README and docs say is what is there: commands, code, names and numbers."""
 
-import ast
 import dataclasses
 import importlib
 import inspect
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import gymnasium
 import jax
-import orbax.checkpoint as ocp
 import pytest
 
 import jax_es
@@ -356,19 +354,3 @@ def test_no_machine_path_and_no_registry_is_committed():
         if not name.endswith(".png"):
             text = (ROOT / name).read_text(errors="ignore")
             assert not any(host in text for host in hosts), name
-
-
-def test_bare_orbax_reads_a_checkpoint_as_documented(run):
-    source = (ROOT / "jax_es" / "runs" / "checkpoint.py").read_text()
-    documentation = ast.get_docstring(ast.parse(source)) or ""
-    listed = documentation[documentation.index("- ``es/mean``") :]
-    names = re.findall(r"``((?:es/)?[a-z_]+)``", listed)
-    step = run / "checkpoints" / "last" / "2" / "state"
-    state = ocp.PyTreeCheckpointer().restore(step)
-    expected = {"es", "observation_statistics", "step_cap", "total_env_steps"}
-    assert set(state) == expected | {"best_evaluation_return"}
-    assert set(state["es"]) == {"mean", "optimizer_state", "generation", "key"}
-    assert set(state["observation_statistics"]) == {"count", "sum", "sum_of_squares"}
-    for name in ("es/generation", "es/key", "observation_statistics", "step_cap"):
-        assert name in names
-    assert state["es"]["mean"]["head"]["kernel"].shape == (4, 6)

@@ -118,22 +118,6 @@ class TestStoredOutputs:
             assert f'"{scale}": (' in first
 
 
-@pytest.mark.parametrize(
-    ("text", "is_path"),
-    [
-        ("Run: /home/me/runs", True),
-        ("'/var/x/y.py'", True),
-        ("C:\\Users\\me", True),
-        ("runs/quickstart/seed-0", False),
-        ("3/10 steps/s and ALE/Hero-v5", False),
-        ("image/png", False),
-        ("<td>a</td><td/>", False),
-    ],
-)
-def test_an_absolute_path_is_seen(text, is_path):
-    assert bool(ABSOLUTE_PATH.search(text)) == is_path
-
-
 @functools.cache
 def stored(name):
     return nbformat.read(NOTEBOOKS[name], as_version=4)

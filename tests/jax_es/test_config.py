@@ -42,32 +42,18 @@ from models import (
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "values"),
-    [
-        (ESConfig, "num_pairs", [0, -3, 1]),  # one pair has no rank
-        (ESConfig, "sigma", [0.0, -0.1, float("nan"), float("inf")]),
-        (ESConfig, "momentum", [1.0, -0.1, float("nan")]),
-        (ESConfig, "elite_fraction", [0.0, 1.1, float("nan")]),
-        (ESConfig, "healthy_reward_weight", [float("nan"), float("inf")]),
-        (ESConfig, "max_speed", [0.0, float("inf")]),
-        (EnvConfig, "noop_max", [-1]),
-        (EnvConfig, "hide_observation", [("x",), ("2", "1,3"), ("1:2:3",), ("",)]),
-        (RolloutConfig, "num_slots", [0]),
-        (RolloutConfig, "num_threads", [0, 4097]),
-        (RolloutConfig, "observation_clip", [0.0, float("nan")]),
-        (RolloutConfig, "step_cap_factor", [0.5, float("nan")]),
-        (CloningConfig, "weight_decay", [-1.0, float("inf")]),
-        (TrainConfig, "seed", [-1, 2**31]),
-    ],
-)
-def test_an_impossible_value_names_field_value_and_bound(kind, field, values):
-    for value in values:
-        with pytest.raises(ConfigError) as caught:
+def test_an_impossible_value_names_field_value_and_bound():
+    """Of every field's bounds, ``tests/trials/inputs.txt`` has a command line."""
+    for kind, field, value in (
+        (ESConfig, "sigma", float("nan")),
+        (ESConfig, "num_pairs", 1),  # one pair has no rank
+        (TrainConfig, "seed", 2**31),
+    ):
+        with pytest.raises(ConfigError, match=f"{field} must be .*got {value}"):
             kind(**{field: value})
-        (line,) = str(caught.value).splitlines()
-        assert field in line
-        assert f"got {value}" in line
+    for value in [("x",), ("2", "1,3"), ("1:2:3",), ("",)]:
+        with pytest.raises(ConfigError, match=r"hide_observation .*got"):
+            EnvConfig(hide_observation=value)
 
 
 def test_every_choice_and_number_has_its_bounds():
@@ -81,16 +67,6 @@ def test_every_choice_and_number_has_its_bounds():
             ), name
     with pytest.raises(ConfigError, match="one of full, low-rank, got 'sparse'; the"):
         ESConfig(perturbation="sparse")  # pyright: ignore
-
-
-def test_a_rank_needs_low_rank_noise():
-    with pytest.raises(
-        ConfigError, match=r"es\.rank 4 has no meaning with .* full"
-    ) as e:
-        ESConfig(rank=4)
-    (line,) = str(e.value).splitlines()
-    assert "--es.perturbation low-rank" in line
-    assert ESConfig(perturbation="low-rank", rank=4).rank == 4
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -209,25 +185,20 @@ def test_the_humanoid_presets_are_the_papers(name, num_pairs):
                 "rollout.slots_per_core": (64, 128),
             },
         ),
+        (
+            "hero-dt",
+            {
+                "es.perturbation": ("full", "low-rank"),
+                "policy.attention": ("window", "cache"),
+                "policy.reward_scale": (1.0, 0.001),
+                "rollout.std_floor": (0.1, 25.5),
+            },
+        ),
     ],
 )
 def test_a_fast_twin_differs_in_how_it_is_computed_only(name, expected):
     assert differences(preset(name), preset(f"{name}-fast")) == expected
     assert preset(f"{name}-fast").es.rank == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "policy", "message"),
-    [
-        ("humanoid-td", None, "did you mean humanoid-dt"),
-        ("hoper", None, "did you mean hopper"),
-        ("zzz", None, "preset 'zzz' is unknown; Known: quickstart"),
-        ("hopper", "mpl", "did you mean mlp"),
-    ],
-)
-def test_unknown_names_are_answered_with_close_ones(name, policy, message):
-    with pytest.raises(ConfigError, match=message):
-        preset(name, policy)
 
 
 def test_a_configuration_of_another_version_says_so():
@@ -343,10 +314,3 @@ def test_other_action_spaces_are_refused(space):
 def test_observations_must_be_vectors(space):
     with pytest.raises(ConfigError, match="policy mlp takes observation vectors"):
         make_policy(MLPConfig(), space, box((2,)))
-
-
-def test_infinite_bounds_need_unscaled_actions():
-    space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    with pytest.raises(ValueError, match="infinite bounds"):
-        make_policy(MLPConfig(), box((3,)), space)
-    make_policy(MLPConfig(action_scale="none"), box((3,)), space)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 
 import imageio.v3 as imageio
 import numpy as np
@@ -238,26 +239,10 @@ def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
     assert page.count("<details><summary>Versions and machine</summary>") == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "RUN is missing"),
-        (["{run}", "--output", "page.pdf"], "--output must end in .html"),
-        (["{run}", "--output", "{run}/config.json/page.html"], "cannot be written"),
-        (["{run}", "--video", "gone.mp4"], "gone.mp4 does not exist"),
-        (["{run}", "--evaluation", "{run}/other.json"], "it holds no results"),
-        (["{run}", "--evaluation", "{run}/deep.json"], "cannot be read"),
-    ],
-)
-def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    run = make_run(tmp_path / "run", MLPConfig(), [0.0, 1.0])
-    (tmp_path / "run" / "other.json").write_text('{"a": 1}')
-    (tmp_path / "run" / "deep.json").write_text("[" * 100_000)
-    assert report.main([text.format(run=run) for text in arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and words in line
-    assert not list(tmp_path.rglob("*.html"))
+def test_bad_input_is_one_line(refused):
+    run = make_run(Path("run"), MLPConfig(), [0.0, 1.0])
+    refused(report.main, [], "RUN is missing")
+    refused(report.main, [run, "--output", "page.pdf"], "--output must end in .html")
 
 
 def test_a_record_without_what_newer_ones_have_is_shown(tmp_path):

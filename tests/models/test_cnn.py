@@ -166,8 +166,6 @@ def test_who_needs_a_reference():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"policy.hidden_size=0 .* at least 1"):
-        CNNConfig(hidden_size=0)
     with pytest.raises(ValueError, match=r"policy.reference_size=1 .* at least 2"):
         CNNConfig(reference_size=1)
     with pytest.raises(ValueError, match=r"policy.normalization='batch' .* choose"):

@@ -1,7 +1,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from models import BoxActions, LSTMConfig, LSTMPolicy
 
@@ -47,8 +46,3 @@ def test_agrees_with_numpy(random_params):
         step, POLICY.initial_carry(), (jnp.float32(observations), jnp.array(first))
     )
     np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_refuses_an_empty_cell():
-    with pytest.raises(ValueError, match="width=0 is not possible"):
-        LSTMConfig(width=0)

@@ -41,8 +41,3 @@ def test_agrees_with_numpy(hidden_sizes, activation, random_params):
         {"params": params}, (), jnp.float32(observation), 0.0, True, KEY
     )
     np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_refuses_an_empty_layer():
-    with pytest.raises(ValueError, match=r"hidden_sizes=\(8, 0\) is not possible"):
-        MLPConfig(hidden_sizes=(8, 0))

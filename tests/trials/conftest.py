@@ -6,10 +6,8 @@ import shlex
 import shutil
 from pathlib import Path
 
-import jax
 import pytest
 
-from jax_es.rollout import devices
 from tests.trials.inputs import CLONE, TINY
 
 
@@ -18,16 +16,6 @@ def run(command: str) -> int:
     program, *arguments = shlex.split(command)
     module = "__main__" if program == "jax-es" else program
     return importlib.import_module(f"jax_es.{module}").main(arguments)
-
-
-@pytest.fixture(scope="session")
-def stay_as_configured():
-    """The process's JAX stays as the tests configure it."""
-    jax.devices()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "use_compilation_cache", lambda: None)
-        patch.delenv("MINARI_DATASETS_PATH", raising=False)
-        yield
 
 
 @pytest.fixture(scope="session")

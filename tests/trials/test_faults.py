@@ -32,6 +32,7 @@ COMMANDS = {
     "train": f"train {TINY} --num-generations 5 --name {{}}",
     "rarely": f"train {TINY} --num-generations 7 --checkpoint-every 3 --name {{}}",
     "seeds": f"train {TINY} --num-generations 2 --seeds 3 --name {{}}",
+    "strategy": f"train {TINY} --num-generations 5 --strategy cma-es --name {{}}",
     "pretrain": f"pretrain {CLONE} --epochs 3 --steps-per-epoch 2 --warmup-steps 1 "
     "--batch-size 2 --name {}",
 }
@@ -117,7 +118,7 @@ SIGNALS = [
     (kind, signum, round(MOMENTS.random(), 3))
     for kind, kills, stops in (
         *(("train", 6, 1), ("rarely", 3, 1), ("seeds", 3, 1)),
-        ("pretrain", 3, 1),
+        *(("pretrain", 3, 1), ("strategy", 2, 0)),
     )
     for signum in [
         *[signal.SIGKILL] * kills,
@@ -138,6 +139,7 @@ def test_a_signal_at_any_operation(kind, signum, share, world, processes, undist
         assert ended.code == 128 + signum, ended.lines
         (line,) = ended.errors
         assert line.startswith(f"{signal.Signals(signum).name}: ")
+        assert "--resume --name torn" in line or "nothing had begun" in line
     assert not any("Traceback" in line for line in ended.lines)
     recover(processes, world, kind)
     assert_equal(world, folder, kind)
@@ -298,7 +300,10 @@ def test_damage_that_is_made_good(fault, torn, undisturbed, capsys):
     HARMLESS[fault](torn)
     capsys.readouterr()
     assert run("train --resume --name torn") == 0
-    assert "Traceback" not in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    if "record" in fault:
+        assert "goes on from its checkpoint" in err
     whole = shutil.copytree(
         undisturbed[0] / "runs" / "whole-rarely", torn.parent / "whole"
     )
@@ -488,7 +493,8 @@ def test_an_environment_that_fails(
     assert line == err.splitlines()[-1] and out == ""
     assert line.startswith("error: environment Faulty-v0 ")
     assert "Traceback" not in err
-    assert (world / "runs" / "torn" / "error.log").is_file()
+    log = (world / "runs" / "torn" / "error.log").read_text()
+    assert "Traceback" in log and "rollout" not in log
     assert run("train --resume --name torn") == 0
     assert_equal_runs(world / "runs" / "torn", faultless)
 

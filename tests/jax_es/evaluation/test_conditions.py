@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, member_key, unflatten
 from jax_es.evaluate import main
 from jax_es.evaluation.conditions import (
@@ -25,8 +24,6 @@ from jax_es.evaluation.conditions import (
 )
 from jax_es.evaluation.quantization import round_weights
 from jax_es.evaluation.tables import rank_tests, summary_over_runs, table
-from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
@@ -40,26 +37,18 @@ from jax_es.training.load_policy import (
     load_policy,
 )
 from models import DecisionTransformerConfig, MLPConfig
-from tests.made_runs import save_run
+from tests.made_runs import SHORT, play, results_of, save_run
 
-# Short, since physics amplifies rounding.
-LIMIT = 8
+LIMIT = SHORT.env.max_episode_steps
 EPISODES = 5
 OBSERVATION_SPACE = gymnasium.spaces.Box(-np.inf, np.inf, (17,))
 SAC = Method("sac", {})
 DT = DecisionTransformerConfig(context_length=3, width=8, num_layers=1)
 
 
-def tiny(policy, **fields):
-    return TrainConfig(
-        env=EnvConfig("HalfCheetah-v5", LIMIT),
-        policy=policy,
-        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
-        rollout=RolloutConfig(num_slots=2, num_threads=1, num_devices=1),
-        evaluation=EvaluationConfig(num_episodes=2),
-        num_generations=1,
-        **fields,
-    )
+def tiny(policy, seed=0):
+    rollout = dataclasses.replace(SHORT.rollout, num_slots=2)
+    return dataclasses.replace(SHORT, policy=policy, seed=seed, rollout=rollout)
 
 
 @pytest.fixture(scope="module")
@@ -72,33 +61,9 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    jax.devices()
-    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def prepared(path, conditions, episodes=EPISODES):
     (experiment,) = prepare(find_runs(path), "last", conditions, episodes)
     return experiment
-
-
-def play(policy, seed):
-    """The return of one episode in a plain Gymnasium loop."""
-    policy.reset()
-    env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
-    observation, _ = env.reset(seed=int(seed))
-    total, reward, done = 0.0, 0.0, False
-    while not done:
-        observation, reward, terminated, truncated, _ = env.step(
-            policy(observation, reward)
-        )
-        total += float(reward)
-        done = terminated or truncated
-    env.close()
-    return total
 
 
 def seeds(count):
@@ -141,7 +106,7 @@ def test_each_condition_is_the_policy_that_it_says(runs, name):
             if condition.weight_noise:
                 mean = noisy(condition.weight_noise, episode)
             acting._variables = {"params": mean}  # a new one would compile anew
-            expected = play(acting, seed)
+            expected, _ = play(acting, seed)
             assert result.returns[episode] == pytest.approx(expected, rel=2e-3), (
                 condition
             )
@@ -211,20 +176,7 @@ def test_conditions_are_sweeps_from_the_base_without_repetition():
 
 def made(returns, path="a", method=OPENAI_ES):
     """An evaluation with given returns by condition."""
-    results = {}
-    for condition, values in returns.items():
-        values = np.array(values, float)
-        results[condition] = EpisodeResults(
-            returns=values,
-            lengths=np.arange(1, 1 + len(values)),
-            failed=np.zeros(len(values), bool),
-            healthy_rewards=np.zeros(len(values)),
-            descriptors=np.zeros((1, 0)),
-            observations=initial_statistics(1),
-            env_steps=0,
-            computed_steps=0,
-            seconds={},
-        )
+    results = {condition: results_of(values) for condition, values in returns.items()}
     trained = TrainedMean(TrainConfig(), {}, None, 0, method=method)
     return Evaluation(path, trained, results)  # type: ignore[arg-type]
 
@@ -337,54 +289,22 @@ def test_the_program_on_an_experiment_and_another_run(runs, folder, capsys):
         )
 
 
-def refused(arguments, capsys):
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    return line
-
-
-def test_bad_input_is_one_line_and_leaves_nothing(runs, capsys, folder):
-    dt, mlp = str(runs / "dt" / "seed-0"), str(runs / "mlp")
-    for arguments, words in [
-        ([], ["RUN is required"]),
-        (
-            [mlp, "--target-returns", "0"],
-            ["--target-returns", mlp, "mlp has no target"],
-        ),
-        ([dt, mlp, "--target-returns", "0"], [mlp, "no target return"]),
-        ([dt, "--target-returns", "nan"], ["--target-returns must be finite", "nan"]),
-        ([dt, "--weight-noise", "0"], ["--weight-noise must be positive", "0.0"]),
-        ([dt, "--weights", "int3"], ["--weights", "int3", "float8_e4m3"]),
-        ([dt, "gone"], ["gone is not a run"]),
-        ([str(runs)], ["is not a run"]),
-        ([dt, "--csv", f"{mlp}/config.json/x.csv"], ["--csv", "cannot be written"]),
-    ]:
-        line = refused(arguments, capsys)
-        for word in words:
-            assert word in line
-    assert list(folder.iterdir()) == []
-
-
-def test_runs_of_different_environments_are_not_compared(runs, folder, capsys):
+def test_runs_of_different_environments_are_not_compared(runs, folder, refused):
     other = shutil.copytree(runs / "mlp", folder / "other")
     stored = json.loads((other / "config.json").read_text())
     stored["config"]["env"]["max_episode_steps"] = 9
     (other / "config.json").write_text(json.dumps(stored))
-    line = refused([str(runs / "dt"), str(other)], capsys)
-    assert "different environments" in line
-    assert f"env.max_episode_steps is {LIMIT}" in line and f"9 in {other}" in line
+    words = f"env.max_episode_steps is {LIMIT}", f"9 in {other}"
+    refused(main, [runs / "dt", other], "different environments", *words)
 
 
-def test_a_checkpoint_without_statistics_is_one_line(runs, folder, capsys):
+def test_a_checkpoint_without_statistics_is_one_line(runs, folder, refused):
     path = shutil.copytree(runs / "mlp", folder / "bare")
     checkpoints = Checkpoints(path / "checkpoints")
     mean = load_mean(path, "last").mean
     checkpoints.save(7, {"es": {"mean": mean}})
-    line = refused([str(path), "--checkpoint", "7"], capsys)
-    assert "checkpoint 7" in line and "no 'observation_statistics'" in line
+    words = "checkpoint 7", "no 'observation_statistics'"
+    refused(main, [path, "--checkpoint", "7"], *words)
     with pytest.raises(CheckpointError, match="no 'observation_statistics'"):
         load_policy(path, 7)
     # A run that uses none needs none.
@@ -395,15 +315,12 @@ def test_a_checkpoint_without_statistics_is_one_line(runs, folder, capsys):
 
 
 def test_a_missing_encoder_is_found_before_any_episode(
-    runs, folder, capsys, monkeypatch
+    runs, folder, refused, monkeypatch
 ):
     pytest.importorskip("imageio_ffmpeg")
     monkeypatch.setattr("jax_es.evaluation.conditions.prepare", lambda *_: 1 / 0)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(folder / "none"))
-    line = refused([str(runs / "mlp"), "--video", "x.mp4"], capsys)
-    assert "needs an encoder" in line and "pip install -e '.[video]'" in line
+    words = "needs an encoder", "pip install -e '.[video]'"
+    refused(main, [runs / "mlp", "--video", "x.mp4"], *words)
     monkeypatch.setitem(sys.modules, "imageio", None)
-    assert "needs an encoder" in refused(
-        [str(runs / "mlp"), "--video", "x.gif"], capsys
-    )
-    assert list(folder.iterdir()) == []
+    refused(main, [runs / "mlp", "--video", "x.gif"], *words)

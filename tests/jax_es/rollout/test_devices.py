@@ -10,7 +10,7 @@ import pytest
 from jax_es.es.noise import FullNoise
 from jax_es.rollout import devices as devices_module
 from jax_es.rollout import weighted_sum
-from jax_es.rollout.devices import Devices
+from jax_es.rollout.devices import Devices, use_compilation_cache
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 
 KEY = jax.random.fold_in(jax.random.key(3), 1)
@@ -145,6 +145,6 @@ def test_the_compilation_cache_is_never_in_the_working_folder(monkeypatch, value
     chosen = {}
     with monkeypatch.context() as patch:
         patch.setattr(jax.config, "update", chosen.__setitem__)
-        devices_module.use_compilation_cache()
+        use_compilation_cache()
     jax.config.update(name, before)
     assert chosen[name] == str(Path.home() / ".cache" / "jax-es")

@@ -9,13 +9,11 @@ import sys
 import pytest
 
 from jax_es.checks import ConfigError
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
-from jax_es.runs.metrics import MetricsError
 from jax_es.training.build import TrainConfig
 from jax_es.training.loop import train_run
-from models import MLPConfig
+from tests.made_runs import TINY
 
 HOLD_THE_LOCK = """
 import fcntl, pathlib, sys, time
@@ -56,12 +54,6 @@ def test_a_resume_may_extend_a_run_and_is_remembered(run):
     assert {**after, "config": None} == {**before, "config": None}
 
 
-def test_a_resume_may_not_change_the_numbers(run):
-    other = dataclasses.replace(TrainConfig(), seed=1)
-    with pytest.raises(ConfigError, match="seed was 0, now 1"):
-        run.check_resumable(other)
-
-
 def test_a_resume_warns_of_other_versions(run):
     record = json.loads((run.path / "config.json").read_text())
     record["versions"] |= {"jax": "0.0.1", "platform": "tpu"}
@@ -71,20 +63,7 @@ def test_a_resume_warns_of_other_versions(run):
         run.resume(TrainConfig())
 
 
-TINY = TrainConfig(
-    env=EnvConfig("InvertedPendulum-v5", max_episode_steps=5),
-    policy=MLPConfig(hidden_sizes=(2,)),
-    es=ESConfig(num_pairs=2),
-    rollout=RolloutConfig(num_slots=1, num_devices=1),
-    evaluation=EvaluationConfig(num_episodes=1),
-    num_generations=1,
-)
 LONGER = dataclasses.replace(TINY, num_generations=2)
-
-
-def contents(folder):
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path: path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -97,33 +76,6 @@ def made(tmp_path_factory):
 @pytest.fixture
 def trained(made, tmp_path):
     return shutil.copytree(made, tmp_path / "trained")
-
-
-def test_nobody_touches_a_run_that_another_process_trains(trained):
-    before = contents(trained)
-    with RunDirectory(trained).lock():
-        for resume in (True, False):
-            with pytest.raises(ConfigError, match="another process"):
-                train_run(LONGER, trained, resume=resume)
-    assert contents(trained) == before
-
-
-def test_a_run_without_its_record_is_not_replaced(trained):
-    for name in ("config.json", "metrics.jsonl"):
-        (trained / name).unlink()
-        before = contents(trained)
-        with pytest.raises(ConfigError, match="holds a run already"):
-            train_run(TINY, trained)
-        assert contents(trained) == before
-
-
-def test_a_resume_refused_for_damaged_metrics_changes_nothing(trained):
-    with (trained / "metrics.jsonl").open("a") as file:
-        file.write("damaged\n")
-    before = contents(trained)
-    with pytest.raises(MetricsError, match="line 3"):
-        train_run(LONGER, trained, resume=True)
-    assert contents(trained) == before
 
 
 def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(trained):

@@ -8,38 +8,21 @@ import shutil
 import sys
 from pathlib import Path
 
-import jax
 import pytest
 
 from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
 from jax_es.checks import ConfigError
-from jax_es.config import (
-    CloningConfig,
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.config import CloningConfig, EnvConfig, RolloutConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
 from jax_es.train_config import TrainConfig, to_dict
 from jax_es.training.load_policy import load_policy
 from jax_es.training.loop import train_run
-from models import MLPConfig
+from tests.made_runs import TINY
+from tests.trials import inputs
 
-LIMIT = 5
 MODULES = itertools.count()
-ENV = EnvConfig("InvertedPendulum-v5", LIMIT)
-SLOTS = RolloutConfig(num_slots=1, num_devices=1, num_threads=1)
-TINY = TrainConfig(
-    env=ENV,
-    policy=MLPConfig(hidden_sizes=(2,)),
-    es=ESConfig(num_pairs=2),
-    rollout=SLOTS,
-    evaluation=EvaluationConfig(num_episodes=1),
-    num_generations=1,
-)
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +30,6 @@ def trained(tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "trained"
     train_run(TINY, run)
     return run
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """An empty working directory; the process's JAX stays as the tests configure it."""
-    jax.devices()
-    monkeypatch.setattr("jax_es.rollout.devices.use_compilation_cache", lambda: None)
-    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def refused(main, arguments, capsys):
-    """Runs a program on bad input; returns the one line that it prints."""
-    capsys.readouterr()
-    assert main([str(each) for each in arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    return line
 
 
 @pytest.fixture
@@ -87,12 +49,8 @@ def foreign(trained, folder, monkeypatch):
 
 NAMED = "runs/foreign names {0}:InvertedPendulum-v5, for which the module"
 EVALUATE = ["runs/foreign", "--episodes", "1"]
-INIT = [
-    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),
-    *("--env.max-episode-steps", str(LIMIT), "--es.num-pairs", "2"),
-    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
-    *("--num-generations", "1", "--init", "runs/foreign", "--name", "new"),
-]
+INIT = [*inputs.TINY.split(), "--init", "runs/foreign", "--name", "new"]
+INIT += ["--num-generations", "1"]
 RESUME_RUN = ["--resume", "--name", "foreign"]
 
 
@@ -106,14 +64,11 @@ RESUME_RUN = ["--resume", "--name", "foreign"]
     ],
 )
 def test_no_module_that_a_run_names_is_imported_unasked(
-    foreign, capsys, program, arguments
+    foreign, refused, program, arguments
 ):
-    line = refused(program.main, arguments, capsys)
-    assert NAMED.format(foreign) in line
-    assert f"{foreign} would be imported" in line
-    assert "add --trust (from Python: trust=True" in line
+    words = f"{foreign} would be imported", "add --trust (from Python: trust=True"
+    refused(program.main, arguments, NAMED.format(foreign), *words)
     assert not Path("imported").exists()
-    assert not Path("runs/new").exists()
     assert program.main([*arguments, "--trust"]) == 0
     assert Path("imported").exists()
 
@@ -148,7 +103,7 @@ def test_reports_and_curves_import_nothing(foreign):
 
 
 @pytest.mark.parametrize("program", [pretrain, teacher])
-def test_other_resumes_ask_alike(foreign, capsys, program):
+def test_other_resumes_ask_alike(foreign, refused, program):
     cloning = {**dataclasses.asdict(CloningConfig()), "dataset": "a-v0"}
     method = Method("cloning", {**cloning, "target_returns": []})
     if program is teacher:
@@ -159,27 +114,13 @@ def test_other_resumes_ask_alike(foreign, capsys, program):
         rollout=RolloutConfig(observation_statistics=False),
     )
     RunDirectory(Path("runs/foreign")).update(config=to_dict(config), method=method)
-    line = refused(program.main, RESUME_RUN, capsys)
-    assert NAMED.format(foreign) in line
+    refused(program.main, RESUME_RUN, NAMED.format(foreign))
     assert not Path("imported").exists()
-
-
-def changed_record(run, **changes):
-    """Writes into a run's record what nobody's program would."""
-    file = run / ("experiment.json" if "results" in changes else "config.json")
-    record = json.loads((run / "config.json").read_text())
-    file.write_text(json.dumps({**record, "num_seeds": 1, "results": {}, **changes}))
 
 
 RECORDS = [
     ({"method": 5}, "method must be list, got 5"),
-    ({"method": ["td3"]}, "settings"),
-    ({"versions": None}, "versions must be dict, got None"),
-    ({"init": 7}, "init must be dict, got 7"),
-    ({"preset": 5}, "preset must be str, got 5"),
-    ({"config": None}, "config must be dict, got None"),
     ({"config": {"policy": {"kind": []}}}, "unhashable"),
-    ({"config": {"policy": {"kind": "mlp"}, "env": "x"}}, "object is expected"),
     (
         {"config": {"policy": {"kind": "mlp"}, "es": {"sigma": "0.1"}}},
         "sigma must be float, got '0.1'",
@@ -188,39 +129,15 @@ RECORDS = [
 
 
 @pytest.mark.parametrize(("changes", "words"), RECORDS)
-def test_an_edited_record_is_one_line(trained, folder, capsys, changes, words):
-    shutil.copytree(trained, folder / "runs" / "edited")
-    changed_record(Path("runs/edited"), **changes)
-    for program, arguments in (
-        (evaluate, ["runs/edited"]),
-        (train, ["--resume", "--name", "edited"]),
-        (report, ["runs/edited"]),
-        (plot, ["runs/edited"]),
+def test_an_edited_record_is_one_line(trained, folder, refused, changes, words):
+    """Others, and other files of a run, are in ``tests/trials/test_inputs.py``."""
+    file = shutil.copytree(trained, folder / "runs" / "edited") / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    for main, arguments in (
+        (evaluate.main, ["runs/edited"]),
+        (train.main, ["--resume", "--name", "edited"]),
+        (report.main, ["runs/edited"]),
+        (plot.main, ["runs/edited"]),
     ):
-        line = refused(program.main, arguments, capsys)
-        assert "runs/edited/config.json is not the configuration of a run (" in line
-        assert words in line
-
-
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe{", b"5"], ids=len)
-def test_a_record_that_is_no_object_is_one_line(trained, folder, capsys, content):
-    shutil.copytree(trained, folder / "runs" / "edited")
-    Path("runs/edited/config.json").write_bytes(content)
-    line = refused(evaluate.main, ["runs/edited"], capsys)
-    assert "runs/edited/config.json is not the configuration of a run (" in line
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"results": []}, "results must be dict, got []"),
-        ({"results": {}, "num_seeds": "three"}, "num_seeds must be int, got 'three'"),
-    ],
-)
-def test_an_edited_experiment_is_one_line(trained, folder, capsys, changes, words):
-    shutil.copytree(trained, folder / "runs" / "edited" / "seed-0")
-    shutil.copy(trained / "config.json", folder / "runs" / "edited")
-    changed_record(Path("runs/edited"), **changes)
-    line = refused(train.main, ["--resume", "--name", "edited"], capsys)
-    assert "runs/edited/experiment.json is not the configuration of a run (" in line
-    assert words in line
+        where = "runs/edited/config.json is not the configuration of a run ("
+        refused(main, arguments, where, words)

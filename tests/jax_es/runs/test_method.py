@@ -145,22 +145,9 @@ def test_only_gradients_leave_no_figure_of_populations(everything, tmp_path):
     assert {path.stem for path in output.iterdir()} == {"learning"}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *(["--figure", name] for name in ("population", "time", "iteration")),
-        ["--x", "generations"],
-        ["--y", "population"],
-    ],
-    ids=" ".join,
-)
-def test_what_gradients_do_not_have_is_one_line(everything, options, capsys):
-    assert plot.main([*map(str, everything), *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f"error: {' '.join(options)}: {everything[5]} was trained by"
-    )
-    assert "SAC, which has no generations" in line
+def test_what_gradients_do_not_have_is_one_line(everything, refused):
+    words = f"--x generations: {everything[5]} was trained by", "SAC, which has no gen"
+    refused(plot.main, [*everything, "--x", "generations"], *words)
 
 
 def asked_for(program, arguments, folder):

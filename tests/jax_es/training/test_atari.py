@@ -19,7 +19,7 @@ from jax_es.rollout.observation_statistics import (
     scaled,
 )
 from jax_es.train import main as train
-from jax_es.train_config import differences, from_dict, to_dict
+from jax_es.train_config import from_dict, to_dict
 from jax_es.training import generation
 from jax_es.training.build import TrainConfig, with_game
 from jax_es.training.generation import initial_state, population_tasks
@@ -82,15 +82,6 @@ def test_returns_do_not_depend_on_the_schedule(policy, perturbation):
     for first, second in zip(one.observations, two.observations, strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-12)
     assert one.observations.count == one.env_steps == 6 * 30
-
-
-def test_a_fast_twin_differs_in_how_it_is_computed_only():
-    assert set(differences(preset("hero-dt"), preset("hero-dt-fast"))) == {
-        "es.perturbation",
-        "policy.attention",
-        "policy.reward_scale",
-        "rollout.std_floor",
-    }
 
 
 def test_the_paper_preset_reads_points_and_grey_levels():
@@ -193,26 +184,3 @@ def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path, monkeypatch):
     ):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
     assert loaded(np.zeros((3, 4, 84, 84), np.uint8)).shape == (3,)
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--env.game", "heroo"], "env.game: ale-py has no game 'heroo'; the closest"),
-        (["--env.id", "ALE/heroo-v5"], "env.id: ale-py has no game 'ALE/heroo-v5'"),
-        (["--env.id", "Hero"], "no environment 'Hero'"),
-        (
-            ["--env.game", "pong", "--env.id", "Hopper-v5"],
-            "--env.game pong and --env.id Hopper-v5 name two environments",
-        ),
-        (["--policy", "mlp"], "policy mlp takes observation vectors"),
-        (["--env.id", "Hopper-v5"], "policy image-decision-transformer takes images"),
-        (["--policy.context-length", "20000"], "policy.context_length=20000"),
-    ],
-)
-def test_bad_input_is_one_line(options, complaint, tmp_path, capsys):
-    argv = ["hero-dt", *options, "--runs-dir", str(tmp_path), "--es.num-pairs", "2"]
-    assert train([*argv, "--rollout.num-slots", "2"]) == 2
-    err = capsys.readouterr().err
-    assert complaint in err
-    assert "Traceback" not in err

@@ -13,11 +13,10 @@ import pytest
 import jax_es
 from jax_es import evaluate, train
 from jax_es.checks import ConfigError
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.metrics import read_metrics
-from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.train_config import from_dict, to_dict
 from jax_es.training.load_policy import load_mean
+from tests.made_runs import SHORT
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_network.md"
 
@@ -50,7 +49,6 @@ def module(tmp_path, monkeypatch):
     code = re.search(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert code is not None
     (tmp_path / "my_networks.py").write_text(code[1] + PLAIN)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "my_networks"
     sys.modules.pop("my_networks", None)
@@ -75,15 +73,8 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
     name, *options = network
     new = ["half-cheetah", "--policy", f"{module}:{name}", *options, *SMALL]
     new += ["--es.perturbation", "low-rank"]
-    assert train.main([*new, "--num-generations", "3", "--name", "whole"]) == 0
-    assert train.main([*new, "--num-generations", "1", "--name", "parts"]) == 0
-    assert train.main(["--resume", "--name", "parts", "--num-generations", "3"]) == 0
-    curves = [
-        [r.evaluation_return_mean for r in read_metrics(Path("runs", run))]
-        for run in ("whole", "parts")
-    ]
-    assert len(curves[0]) == 4 and curves[0] == curves[1]
-
+    assert train.main([*new, "--num-generations", "1", "--name", "whole"]) == 0
+    assert train.main(["--resume", "--name", "whole", "--num-generations", "2"]) == 0
     loaded = jax_es.load_policy("runs/whole")
     assert loaded(np.zeros(17, np.float32)).shape == (6,)
     assert evaluate.main(["runs/whole", "--episodes", "2", "--json"]) == 0
@@ -93,7 +84,7 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
     assert from_dict(stored) == config
 
 
-def test_a_run_of_somebody_elses_module_needs_trust(module, capsys):
+def test_a_run_of_somebody_elses_module_needs_trust(module, capsys, refused):
     new = ["half-cheetah", "--policy", f"{module}:Gated", *SMALL]
     assert train.main([*new, "--num-generations", "1", "--name", "run"]) == 0
     assert "--trust" in capsys.readouterr().err
@@ -102,8 +93,7 @@ def test_a_run_of_somebody_elses_module_needs_trust(module, capsys):
         (evaluate, ["runs/run"]),
         (train, ["--resume", "--name", "run", "--num-generations", "2"]),
     ):
-        assert program.main(arguments) == 2
-        assert "may run any code; if you trust it" in capsys.readouterr().err
+        refused(program.main, arguments, "may run any code; if you trust it")
         assert module not in sys.modules
     named = ["--resume", "--name", "run", "--num-generations", "2"]
     assert train.main([*new[:3], *SMALL, *named]) == 0
@@ -119,10 +109,9 @@ def test_a_run_of_somebody_elses_module_needs_trust(module, capsys):
         ("my_networks:nothing", "returned NoneType, which lacks init"),
     ],
 )
-def test_bad_names_are_one_line(module, network, message, capsys):
-    assert train.main(["half-cheetah", "--policy", network, *SMALL]) == 2
-    error = capsys.readouterr().err
-    assert message in error and network in error and error.count("\n") == 1
+def test_bad_names_are_one_line(module, network, message, refused):
+    arguments = ["half-cheetah", "--policy", network, *SMALL]
+    refused(train.main, arguments, message, network)
 
 
 def test_options_are_checked(module):
@@ -143,14 +132,7 @@ class InThisFile(nn.Module):
 
 
 def test_a_class_can_be_passed(tmp_path):
-    config = TrainConfig(
-        env=EnvConfig("HalfCheetah-v5", max_episode_steps=5),
-        es=ESConfig(num_pairs=2),
-        rollout=RolloutConfig(num_slots=2, num_devices=1),
-        evaluation=EvaluationConfig(num_episodes=1),
-        num_generations=1,
-    )
-    jax_es.train_run(config, tmp_path / "run", policy=InThisFile)
+    jax_es.train_run(SHORT, tmp_path / "run", policy=InThisFile)
     weights = load_mean(tmp_path / "run").mean
     assert jax.tree.map(np.shape, weights) == {
         "Dense_0": {"kernel": (17, 6), "bias": (6,)}

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
@@ -22,9 +21,9 @@ from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.observation_statistics import View
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.metrics import METRICS_FILE, MetricsError, MetricsWriter, read_metrics
+from jax_es.runs.metrics import MetricsWriter, read_metrics
 from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
@@ -373,17 +372,6 @@ def test_a_broken_return_ranks_worst_and_the_run_goes_on(parts, kind):
     assert np.isfinite(float(later.info.mean_norm))
 
 
-def test_a_broken_evaluation_is_never_the_best(parts, tmp_path):
-    seeds = evaluation_tasks(parts.config.seed, 1, 6, 9).seed
-    parts.env.broken = {int(seeds[0]): "inf"}
-    run = RunDirectory(tmp_path)
-    train(parts, run)
-    records = read_metrics(run.path)
-    assert records[1].best_evaluation_return == records[0].best_evaluation_return
-    assert all(math.isfinite(r.best_evaluation_return) for r in records)
-    assert len(records) == 5
-
-
 def test_only_the_first_generation_compiles(compilations, tmp_path):
     parts = make_parts(
         MLPConfig(hidden_sizes=()),
@@ -433,8 +421,8 @@ def following_parts():
         elite_fraction=0.5,
         sigma_end=0.01,
     )
-    parts = make_parts(MLPConfig(hidden_sizes=()), TargetEnv(2), es, num_generations=6)
-    return with_config(parts, checkpoint_every=3)
+    parts = make_parts(MLPConfig(hidden_sizes=()), TargetEnv(2), es, num_devices=2)
+    return with_config(parts, num_generations=6, checkpoint_every=3)
 
 
 def test_a_run_stopped_anywhere_continues_to_the_same_numbers(tmp_path):
@@ -527,24 +515,6 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(parts, tmp_path)
     assert Checkpoints(run.checkpoints).steps() == [1]
 
 
-def test_a_limit_that_is_passed_already_is_refused(parts, tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    limited = with_config(parts, max_env_steps=1)
-    train(limited, run)
-    assert len(read_metrics(run.path)) == 2
-    begin(limited, run, True, "probe")  # its own limit: nothing is left to do
-    with pytest.raises(ConfigError, match="max_env_steps must be more than"):
-        begin(with_config(parts, max_env_steps=2), run, True, "probe")
-    assert run.config().max_env_steps == 1
-
-
-def test_a_run_is_not_shortened(parts, tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    train(with_config(parts, num_generations=2), run)
-    with pytest.raises(ConfigError, match="num_generations must be at least 2"):
-        begin(with_config(parts, num_generations=1), run, True, "probe")
-
-
 class BonusEnv(TargetEnv):
     """Pays 3 more for every step, and says so."""
 
@@ -581,46 +551,6 @@ def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
     record = generation_record(paid, 1.0)
     assert record.return_mean > 0 > record.fitness_mean
     assert record.best_evaluation_return == score(paid.evaluation.returns) > 0
-
-
-def test_missing_records_are_made_again_or_named(parts, tmp_path):
-    """From an earlier checkpoint; without one that is early enough it is refused."""
-    whole, torn = (RunDirectory(tmp_path / name) for name in ("whole", "torn"))
-    train(parts, whole)
-    train(parts, torn)
-    file = torn.path / METRICS_FILE
-    lines = file.read_bytes().splitlines(keepends=True)
-    assert Checkpoints(torn.checkpoints).steps() == [2, 3, 4]
-    for kept, step in ((lines[:3], 3), (lines[:2] + lines[3:], 2)):
-        file.write_bytes(b"".join(kept))
-        with pytest.warns(UserWarning, match=f"goes on from its checkpoint {step}"):
-            train(parts, torn, resume=True)
-        assert numbers(torn.path) == numbers(whole.path)
-    for kept in (lines[:1], lines[1:], [], None):
-        file.unlink() if kept is None else file.write_bytes(b"".join(kept))
-        before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-        with pytest.raises(MetricsError, match=r"first [01] .* and 4 are finished"):
-            begin(with_config(parts, num_generations=5), torn, True, "probe")
-        assert {p: p.read_bytes() for p in before if p.exists()} == before
-
-
-@pytest.mark.slow
-def test_a_run_whose_folder_is_renamed_says_so(parts, tmp_path):
-    """It neither trains on into the old name nor loses what it has."""
-    run = RunDirectory(tmp_path / "run")
-    away, seen = tmp_path / "away", itertools.count()
-
-    def rename():
-        if next(seen) == 100:
-            run.path.rename(away)
-
-    # Which file comes first depends on whether the generation was the best so far.
-    with pytest.raises((FileNotFoundError, CheckpointError), match=str(run.path)):
-        train(parts, run, check_stop=rename)
-    assert not run.path.exists()
-    away.rename(run.path)
-    train(parts, run, resume=True)
-    assert len(read_metrics(run.path)) == 5
 
 
 def learn(parts, num_generations):

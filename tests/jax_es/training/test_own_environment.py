@@ -11,7 +11,6 @@ import pytest
 from jax_es import evaluate, report, train
 from jax_es.config import EnvConfig
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.metrics import read_metrics
 from jax_es.training.build import make_env, make_learning_env, make_single_env
 from jax_es.training.load_policy import load_policy
 
@@ -31,33 +30,26 @@ def module(tmp_path, monkeypatch):
     code = re.search(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert code is not None and len(code[1].splitlines()) <= 40
     (tmp_path / "my_envs.py").write_text(code[1])
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("my_envs", None)
     gymnasium.registry.pop("Point-v0", None)
 
 
-def test_it_trains_resumes_and_is_evaluated(module, capsys):
+def test_it_trains_resumes_and_is_evaluated(module, refused):
     new = [*SMALL, "--env.wrappers", FLAT, "--env.kwargs.speed", "0.25"]
-    assert train.main([*new, "--num-generations", "2", "--name", "whole"]) == 0
-    assert train.main([*new, "--num-generations", "1", "--name", "parts"]) == 0
-    assert train.main(["--resume", "--name", "parts", "--num-generations", "2"]) == 0
-    curves = [
-        [r.evaluation_return_mean for r in read_metrics(Path("runs", run))]
-        for run in ("whole", "parts")
-    ]
-    assert len(curves[0]) == 3 and curves[0] == curves[1]
+    assert train.main([*new, "--num-generations", "1", "--name", "whole"]) == 0
+    assert train.main(["--resume", "--name", "whole", "--num-generations", "2"]) == 0
     env = RunDirectory(Path("runs/whole")).config().env
     assert env.kwargs == {"speed": 0.25} and env.wrappers == (FLAT,)
     assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
     # A wrapper that a run names is a module, too.
-    stored = Path("runs/parts/config.json")
-    stored.write_text(stored.read_text().replace(FLAT, "this:Wrapper"))
-    capsys.readouterr()
-    assert train.main(["--resume", "--name", "parts", "--num-generations", "3"]) == 2
-    error = capsys.readouterr().err
-    assert "names this:Wrapper, for which the module this would be imported" in error
+    stored = Path("runs/whole/config.json")
+    text = stored.read_text()
+    stored.write_text(text.replace(FLAT, "this:Wrapper"))
+    words = "names this:Wrapper, for which the module this would be imported"
+    refused(train.main, ["--resume", "--name", "whole"], words)
+    stored.write_text(text)
     assert report.main(["runs/whole"]) == 0
     page = Path("runs/whole/report.html").read_text()
     assert f"--env.wrappers {FLAT}" in page and "--env.kwargs.speed 0.25" in page
@@ -94,14 +86,11 @@ def test_mujocos_tasks_take_arguments_on_gymnasiums_environment():
         (("--env.wrappers", FLAT, "--env.kwargs.speed"), "needs a value"),
     ],
 )
-def test_mistakes_are_one_line(module, options, message, capsys):
-    assert train.main([*SMALL, *options]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+def test_mistakes_are_one_line(module, options, message, refused):
+    refused(train.main, [*SMALL, *options], message)
 
 
-def test_a_hidden_number_is_hidden_from_whoever_acts(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_hidden_number_is_hidden_from_whoever_acts(refused):
     tiny = ["pendulum-hidden-velocity", *SMALL[5:], "--num-generations", "1"]
     assert train.main([*tiny, "--name", "hidden"]) == 0
     policy = load_policy("runs/hidden")
@@ -115,9 +104,8 @@ def test_a_hidden_number_is_hidden_from_whoever_acts(tmp_path, monkeypatch, caps
     config = RunDirectory(Path("runs/hidden")).config()
     observation, _ = make_learning_env(config).reset(seed=0)
     assert observation[2] == 0 and observation[:2].all()
-    capsys.readouterr()
-    assert train.main([*tiny, "--env.hide-observation", "0", "3"]) == 2
-    assert (
+    words = (
         "env.hide_observation 3 names nothing in observations of the shape (3,); "
         "choose indices from 0 to 2"
-    ) in capsys.readouterr().err
+    )
+    refused(train.main, [*tiny, "--env.hide-observation", "0", "3"], words)

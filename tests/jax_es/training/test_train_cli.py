@@ -11,7 +11,6 @@ from pathlib import Path
 
 import gymnasium
 import jax
-import numpy as np
 import pytest
 
 from jax_es import train
@@ -32,109 +31,22 @@ TINY = [
 ]
 
 
-def refused(arguments, capsys):
-    """Runs the program on bad input; returns the one line that it prints."""
-    assert train.main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    assert len(line) < 1000
-    return line
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["humanoid-td"], ["preset 'humanoid-td'", "did you mean humanoid-dt"]),
-        (["--policy", "mpl"], ["policy 'mpl'", "did you mean mlp"]),
-        (["--policy"], ["--policy needs a value"]),
-        (["--es.sigm", "1"], ["--es.sigm", "--es.sigma"]),
         (["--es.sigma", "0"], ["es.sigma must be positive", "got 0.0"]),
-        (
-            ["--es.num-pairs", "1", "--es.shaping", "pair_rank"],
-            ["es.num_pairs must be at least 2", "pair_rank"],
-        ),
-        (["--es.num-pairs", "2.5"], ["--es.num-pairs", "2.5"]),
-        (["--es.shaping", "rank"], ["--es.shaping", "rank", "pair_rank"]),
-        (["--num-generations", "0"], ["num_generations must be at least 1"]),
-        (["--rollout.num-devices", "99"], ["num_devices must be at most", "got 99"]),
-        (["--policy.width", "0"], ["width", "0"]),
-        (["--policy.num-heads", "5"], ["num_heads", "5", "must divide width"]),
         (["--env.id", "Hoper-v5"], ["Hoper-v5", "did you mean", "Hopper-v5"]),
-        (["--env.id", "nowhere:Hop-v1"], ["nowhere"]),
-        (["--env.id", "Blackjack-v1"], ["Blackjack-v1", "Tuple"]),
-        (["--env.id", "Taxi-v4"], ["Discrete", "expected a Box"]),
-        (["--policy", "mlp", "--policy.sample-actions"], ["sample_actions"]),
         (["--resume"], ["--resume needs --name", "Runs in runs: none"]),
-        (["--resume", "--name"], ["--name needs a value"]),
-        (["--resume", "--name", "gone"], ["runs/gone is not a run"]),
-        (["hopper", "walker2d"], ["walker2d"]),
-        (["--name", "../x"], ["--name must be the name of a folder", "'../x'"]),
-        (["--es.num-pairs", f"{10**10}"], ["es.num_pairs must be below 2^31"]),
-        (["--es.num-pairs", f"{10**9}"], ["es.num_pairs 1000000000 with", "GiB"]),
-        (
-            ["--es.episodes-per-member", f"{10**9}"],
-            ["es.num_pairs", "with es.episodes_per_member 1000000000 would take"],
-        ),
-        (
-            ["--evaluation.num-episodes", f"{10**9}"],
-            ["evaluation.num_episodes 1000000000 would take about", "GiB of memory"],
-        ),
-        (
-            ["--es.num-pairs", f"{10**7}", "--rollout.num-slots", f"{10**7}"],
-            ["rollout.num_slots 10000000 would take about", "choose a smaller value"],
-        ),
         (
             ["--policy", "mlp", "--policy.hidden-sizes", *[f"{10**9}"] * 2],
-            ["policy.hidden_sizes 1000000000 1000000000 would take about"],
+            ["policy.hidden_sizes 1000000000 1000000000 would take about", "GiB"],
         ),
-        (["--policy.width", f"{10**6}"], ["policy.width 1000000 would take about"]),
-        (["--policy.context-length", f"{10**9}"], ["policy.context_length 100000"]),
-        (["--policy.num-layers", "1001"], ["policy.num_layers=1001", "at most 1000"]),
-        (["--rollout.num-threads", f"{10**9}"], ["num_threads must be in [1, 4096]"]),
-        (["--strategy", "cma"], ["strategy 'cma' is unknown", "did you mean cma-es"]),
-        (
-            ["--strategy", "snes", "--es.optimizer", "adam"],
-            ["es.optimizer adam has no meaning with es.strategy snes; leave it out"],
-        ),
-        (["--es.kwargs.c_std", "1"], ["has no meaning with es.strategy openai-es"]),
-        (
-            ["hopper", "--strategy", "snes", "--es.kwargs.lr-std", "1"],
-            ["snes has no hyperparameter lr_std; it has", "lr_std_init"],
-        ),
-        (
-            ["humanoid-mlp", "--strategy", "cma-es"],
-            ["es.strategy cma-es, with matrices of 159,", "GiB", "--strategy sep-cma"],
-        ),
-        (
-            ["humanoid-mlp", "--strategy", "snes", "--es.num-pairs", f"{10**6}"],
-            [
-                "es.num_pairs 1000000, whose 2,000,000 members",
-                "GiB",
-                "choose fewer pairs",
-            ],
-        ),
-        (["--max-env-steps", f"{2**63}"], ["max_env_steps must be below 2^63"]),
     ],
     ids=" ".join,
 )
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, capsys, folder):
-    line = refused(arguments, capsys)
-    for word in words:
-        assert word in line
-    assert list(folder.iterdir()) == []
-
-
-def test_a_directory_that_cannot_be_written_is_one_line(capsys, folder):
-    # A file where a folder should be: unlike permissions it also stops root.
-    (folder / "file").write_text("")
-    for runs_dir in ("file", "file/runs"):
-        arguments = [*TINY, "--runs-dir", runs_dir, "--name", "x"]
-        line = refused(arguments, capsys)
-        assert f"{runs_dir}/x cannot be written" in line
-        assert "choose another" in line
-    assert [path.name for path in folder.iterdir()] == ["file"]
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, refused):
+    refused(train.main, arguments, *words)
 
 
 def documented_fields(cls):
@@ -182,7 +94,9 @@ def test_help_explains_every_field(kind, capsys):
         assert field in text
 
 
-def test_a_run_leaves_its_configuration_metrics_and_checkpoints(capsys, folder):
+def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
+    refused, capsys, folder
+):
     assert train.main([*TINY, "--name", "tiny"]) == 0
     out, err = capsys.readouterr()
     run = folder / "runs" / "tiny"
@@ -208,37 +122,22 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(capsys, folder):
 
     # The run is there: nothing may write over it.
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    line = refused([*TINY, "--name", "tiny"], capsys)
-    assert "runs/tiny holds a run already" in line
-    assert "--resume" in line
+    refused(
+        train.main,
+        [*TINY, "--name", "tiny"],
+        "runs/tiny holds a run already",
+        "--resume",
+    )
     # Nor may a resume change what its numbers depend on.
-    for arguments, words in [
-        ([*TINY, "--es.sigma", "0.7"], ["es.sigma was 0.05, now 0.7"]),
-        (["--es.sigma", "0.7"], ["es.sigma was 0.05, now 0.7"]),
-        (["--seed", "1"], ["seed was 0, now 1"]),
-        (["--env.id", "Hopper-v5"], ["env.id was 'InvertedPendulum-v5', now 'Hopper"]),
-        (["--policy", "lstm"], ["was mlp, now lstm"]),
-        (
-            ["inverted-pendulum"],
-            ["policy.kind was 'mlp', now 'decision-transformer'", "es.num_pairs was 2"],
-        ),
-        (["--num-generations", "1"], ["num_generations must be at least 2", "got 1"]),
-    ]:
-        line = refused([*arguments, "--resume", "--name", "tiny"], capsys)
-        for word in words:
-            assert word in line
-    line = refused(["--resume"], capsys)
-    assert "Runs in runs: tiny" in line
+    for arguments in ([*TINY, "--es.sigma", "0.7"], ["--es.sigma", "0.7"]):
+        resume = [*arguments, "--resume", "--name", "tiny"]
+        refused(train.main, resume, "es.sigma was 0.05, now 0.7")
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
     # More generations are no change; nor are threads and how often to save.
     arguments = ["--resume", "--name", "tiny", "--num-generations", "3"]
     arguments += ["--rollout.num-threads", "2", "--checkpoint-every", "2"]
-    # Another version of a library may be, which is worth a line.
-    stored["versions"]["jax"] = "0.0"
-    (run / "config.json").write_text(json.dumps(stored))
-    with pytest.warns(UserWarning, match=r"began with other versions \(jax 0.0 → "):
-        assert train.main(arguments) == 0
+    assert train.main(arguments) == 0
     assert [r.generation for r in read_metrics(run)] == [0, 1, 2, 3]
 
 
@@ -265,53 +164,7 @@ def test_options_are_read_into_their_fields():
     assert not config.rollout.observation_statistics
 
 
-class Faulty(gymnasium.Env):
-    """Raises in the process's step ``fails_at``."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-    fails_at = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        Faulty.fails_at -= 1
-        if Faulty.fails_at == 0:
-            raise ZeroDivisionError("mine")
-        return np.zeros(2, np.float32), float(action), False, False, {}
-
-
-@pytest.fixture
-def faulty():
-    """Arguments of a run of 30 environment steps a generation."""
-    gymnasium.register("Faulty-v0", Faulty, max_episode_steps=5)
-    yield [*TINY, "--env.id", "Faulty-v0"]
-    del gymnasium.registry["Faulty-v0"]
-
-
-def test_an_environment_that_raises_costs_one_line_and_one_generation(
-    faulty, capsys, folder, monkeypatch
-):
-    monkeypatch.setattr(Faulty, "fails_at", 45)
-    assert train.main([*faulty, "--name", "x"]) == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line == (
-        "error: environment Faulty-v0 raised ZeroDivisionError in step: mine; its "
-        "traceback is in runs/x/error.log; mend it, then continue with --resume --name "
-        "x"
-    )
-    log = (folder / "runs" / "x" / "error.log").read_text()
-    assert 'raise ZeroDivisionError("mine")' in log
-    assert "rollout" not in log
-    assert train.main(["--resume", "--name", "x"]) == 0
-    assert train.main([*faulty, "--name", "y"]) == 0
-    resumed, whole = (read_metrics(folder / "runs" / name) for name in "xy")
-    assert [r.return_mean for r in resumed] == [r.return_mean for r in whole]
-
-
-def test_a_class_that_raises_is_one_line_and_leaves_nothing(faulty, capsys, folder):
+def test_a_class_that_raises_is_one_line_and_leaves_nothing(capsys, folder):
     def broken():
         raise SystemExit(0)
 

@@ -1,0 +1,39 @@
+"""What the tests of programs and runs share."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def folder(stay_as_configured, tmp_path, monkeypatch):
+    """An empty working directory; the process's JAX stays as the tests configure it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(capsys):
+    """A function that runs a program on what cannot be done, and checks its words.
+
+    Other command lines of this kind are in ``tests/trials/inputs.txt``.
+    """
+
+    def files():
+        return {path for path in Path().rglob("*") if path.name != ".lock"}
+
+    def refuse(main, arguments, *words):
+        """Checks that there is one line, that it has ``words``, and no new file."""
+        before = files()
+        capsys.readouterr()
+        assert main([str(each) for each in arguments]) == 2
+        out, err = capsys.readouterr()
+        *others, line = err.splitlines()
+        assert out == "" and line.startswith("error: ") and len(line) < 1300
+        assert all(other.startswith("warning: ") for other in others), err
+        for word in words:
+            assert word in line, line
+        assert files() == before
+        return line
+
+    return refuse
