@@ -60,7 +60,7 @@ def make_parts(policy, env, es, num_devices=1, **fields):
     )
     rollout = Rollout(policy, [env], devices)
     strategy = openai_es(es, FullNoise(), spread_weighted_sum(FullNoise(), devices))
-    return Parts(config, devices, (env,), policy, rollout, strategy)
+    return Parts(config, devices, (env,), policy, rollout, strategy=strategy)
 
 
 @functools.cache
