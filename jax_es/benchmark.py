@@ -53,6 +53,8 @@ class Arguments:
     """List the rows, those of the default form with a star, and measure nothing."""
     json: Path | None = None
     """Also write the rows into this file, with versions and machine."""
+    picture: Path | None = None
+    """Also draw scaling into this file (extra plot)."""
     profile: Path | None = None
     """Measure nothing; write a profile of one generation into this folder."""
     profile_network: str = "humanoid-dt-fast"
@@ -89,7 +91,7 @@ def _main(argv: list[str]) -> int:
     if arguments.profile is not None:
         return _profile(arguments, arguments.profile)
     if arguments.only == (SCALING,):
-        return _scaling(arguments.json)
+        return _scaling(arguments.json, arguments.picture)
     started = time.perf_counter()
     measured, failures = run(rows, arguments)
     report = {
@@ -211,7 +213,7 @@ def table(report: dict[str, Any]) -> str:
     )
 
 
-def _scaling(file: Path | None) -> int:
+def _scaling(file: Path | None, picture: Path | None) -> int:
     """Measures workers beside one process, and simulates many."""
     from jax_es.benchmarks import scaling
 
@@ -234,6 +236,11 @@ def _scaling(file: Path | None) -> int:
     if file is not None:
         with whole_file(file) as draft:
             draft.write_text(json.dumps(report, indent=1) + "\n")
+    if picture is not None:
+        from jax_es.analysis.figures import scaling as drawn
+
+        with whole_file(picture) as draft:
+            drawn(report["simulated"]).savefig(draft, format=picture.suffix[1:])
     return 0
 
 

@@ -305,3 +305,25 @@ def _value(value: Any) -> str:
     if value is True:
         return "yes"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@style()
+def scaling(simulated: dict[str, Any]) -> Figure:
+    """Draws how many times faster a generation is on more cores, a panel a network.
+
+    Args:
+        simulated: of ``benchmark --only scaling``. Simulated points are hollow.
+    """
+    figure, axes = subplots(len(simulated))
+    for axis, (network, fields) in zip(axes, simulated.items(), strict=True):
+        looks = assign_looks({name: name for name in fields["generations"]})
+        for name, points in fields["generations"].items():
+            cores = [point["cores"] for point in points]
+            gained = [points[0]["seconds"] / point["seconds"] for point in points]
+            look = {**looks[name], "label": name.replace("length-", "episodes of ")}
+            axis.plot(cores, gained, marker="o", markerfacecolor="none", **look)
+        axis.plot(cores, cores, color="0.7", linewidth=0.8)
+        axis.set(xscale="log", yscale="log", title=network, xlabel="cores (simulated)")
+    axes[0].set_ylabel("times faster than one core")
+    axes[0].legend(frameon=False)
+    return figure

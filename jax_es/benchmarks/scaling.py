@@ -216,7 +216,8 @@ def generation(
 
     Returns:
         ``seconds``, and those of them in which θ travels (``broadcast``), shards run
-        (``rollout``) and the noise is summed (``update``); ``longest``, one shard's.
+        (``rollout``) and the noise is summed (``update``); ``longest``, one shard's;
+        ``head``, those of handing shards out.
     """
     nodes = math.ceil(cores / CORES_PER_NODE)
     transfer = costs.theta_bytes / BYTES_PER_SECOND
@@ -231,6 +232,7 @@ def generation(
         "rollout": rollout,
         "update": update,
         "longest": max(shards),
+        "head": len(shards) * JOB_SECONDS,
     }
 
 
@@ -259,17 +261,20 @@ def bound(point: dict[str, float]) -> str:
     rest = point["seconds"] - point["rollout"]
     if rest > point["rollout"]:
         return "update and broadcast"
-    if point["rollout"] > 2 * point["longest"]:
+    if point["rollout"] > 2 * max(point["longest"], point["head"]):
         return "cores"
-    return "the longest shard"
+    return "the head" if point["head"] > point["longest"] else "the longest shard"
 
 
 def table(report: dict[str, Any]) -> str:
-    """Returns the simulated generations for a terminal."""
-    lines = [
-        f"{'network':18} {'length':>7} {'cores':>6} {'seconds':>9} {'used':>5}  bound"
-    ]
-    for network, fields in report.items():
+    """Returns what was measured, then the simulated generations, for a terminal."""
+    lines = []
+    for row in report["side_by_side"]:
+        speeds = " ".join(f"{speed:7.0f}" for speed in row["steps_per_second"])
+        others = " ".join(f"{spent:5.0f}" for spent in row["other_milliseconds"])
+        lines.append(f"{row['name']:12} {speeds} steps/s, other {others} ms")
+    lines.append("network             length  cores   seconds  used  bound")
+    for network, fields in report["simulated"].items():
         for condition, points in fields["generations"].items():
             for point in points:
                 if point["cores"] in (1, 16, 64, 1440):
