@@ -13,15 +13,18 @@ Their further fields, or arguments, with a default are options of the command li
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import models
 from jax_es.checks import ConfigError, require
 from jax_es.runs.trust import find
-from jax_es.train_config import CustomPolicyConfig, TrainConfig
+from jax_es.train_config import CustomPolicyConfig, PolicyConfig, TrainConfig
 from jax_es.types import Policy
 from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
 from models.policy import binned
+
+AnyPolicy: TypeAlias = PolicyConfig | str | Callable[..., Any] | None
+"""Settings of a policy, or a network as :func:`custom_policy` takes it."""
 
 _GIVEN = ("num_outputs", "parent", "name", "observation_shape", "actions")
 """Arguments that are no options: whoever builds the network gives them."""
@@ -65,6 +68,15 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     ]
     require(not missing, f"policy: {target} needs {', '.join(missing)}; give a value.")
     return CustomPolicyConfig(target=target, options=given)
+
+
+def with_policy(config: TrainConfig, policy: AnyPolicy) -> TrainConfig:
+    """Returns the configuration with other policy settings, or a network, if given."""
+    if policy is None:
+        return config
+    if isinstance(policy, str) or callable(policy):
+        policy = custom_policy(policy)
+    return dataclasses.replace(config, policy=policy)
 
 
 def with_options(config: TrainConfig) -> TrainConfig:

@@ -6,13 +6,12 @@ same numbers.
 """
 
 import contextlib
-import dataclasses
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax_es.checks import require
 from jax_es.cli.progress import Progress, opening
@@ -31,9 +30,8 @@ from jax_es.runs.metrics import (
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
-from jax_es.train_config import PolicyConfig
 from jax_es.training.build import TrainConfig, with_machine
-from jax_es.training.custom_policy import custom_policy
+from jax_es.training.custom_policy import AnyPolicy, with_policy
 from jax_es.training.generation import (
     TrainState,
     evaluation_tasks,
@@ -190,7 +188,7 @@ def train_run(
     check_stop: Callable[[], None] = lambda: None,
     callbacks: Sequence[Callback] = (),
     workers: Workers | None = None,
-    policy: PolicyConfig | str | Callable[..., Any] | None = None,
+    policy: AnyPolicy = None,
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -208,16 +206,12 @@ def train_run(
         callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
         workers: who evaluates, from :func:`jax_es.open_workers`; this process if not
             given.
-        policy: instead of the configuration's: settings, or a network of your own as
-            :func:`~jax_es.training.custom_policy.custom_policy` takes it.
+        policy: instead of the configuration's: settings, or a network of your own.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    if policy is not None:
-        if isinstance(policy, str) or callable(policy):
-            policy = custom_policy(policy)
-        config = dataclasses.replace(config, policy=policy)
+    config = with_policy(config, policy)
     run = RunDirectory(Path(path))
     if resume:
         config = run.with_stored_machine(config)
@@ -228,8 +222,7 @@ def train_run(
     with contextlib.ExitStack() as stack:
         parts = build(config, check_stop, workers=workers)
         stack.callback(parts.close)
-        # Looked at before there is a folder.
-        source = None if resume else find_source(parts)
+        source = None if resume else find_source(parts)  # before there is a folder
         with run.lock():
             state = begin(parts, run, resume, preset, source)
             progress = Progress(
