@@ -300,10 +300,7 @@ def test_damage_that_is_made_good(fault, torn, undisturbed, capsys):
     HARMLESS[fault](torn)
     capsys.readouterr()
     assert run("train --resume --name torn") == 0
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    if "record" in fault:
-        assert "goes on from its checkpoint" in err
+    assert "Traceback" not in capsys.readouterr().err
     whole = shutil.copytree(
         undisturbed[0] / "runs" / "whole-rarely", torn.parent / "whole"
     )
