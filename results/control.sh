@@ -8,7 +8,7 @@ set -euo pipefail
 core=${1:-0}
 shift || true
 presets=("$@")
-[[ $# -gt 0 ]] || presets=(cartpole acrobot mountain-car-continuous lunar-lander
+[[ $# -gt 0 ]] || presets=(cartpole acrobot mountain-car-continuous lunar-lander tetris
   lunar-lander-discrete pendulum pendulum-hidden-velocity bipedal-walker)
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
