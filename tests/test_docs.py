@@ -112,8 +112,10 @@ def here(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for page in PAGES:
-        for name in files(page):
+        for name, text in files(page).items():
             sys.modules.pop(Path(name).stem, None)
+            for env_id in re.findall(r'register\("([\w-]+)"', text):
+                gymnasium.registry.pop(env_id, None)
 
 
 @pytest.mark.parametrize("page", WITH_CODE)

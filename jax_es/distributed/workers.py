@@ -8,22 +8,24 @@ workers nor their fate changes a number.
 """
 
 import contextlib
-import dataclasses
 import math
 import os
 import signal
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from jax_es.checks import ConfigError, require
-from jax_es.distributed.deadlines import (
-    PATIENCE,
-    Deadlines,
-    Patience,
+from jax_es.distributed.deadlines import PATIENCE, Deadlines, Patience
+from jax_es.distributed.member import (
+    Jobs,
+    Member,
+    is_memory,
+    other_versions,
+    why_ended,
 )
-from jax_es.distributed.worker import Place, Worker, processes_here
+from jax_es.distributed.worker import Worker, processes_here
 
 MOST_LOSSES = 10
 """A job that was lost so often ends its workers itself."""
@@ -53,39 +55,6 @@ class Status(NamedTuple):
     """Jobs that ran again so far."""
 
 
-@dataclasses.dataclass(eq=False)
-class _Member:
-    """What the head knows of a worker."""
-
-    number: int
-    actor: Any
-    reply: Any
-    """What it will answer; None while it is idle."""
-    stage: Literal["placing", "building", "idle", "busy"] = "placing"
-    place: Place | None = None
-    core: int = -1
-    job: int = -1
-    began: float = 0.0
-    deadline: float = math.inf
-    called: set[str] = dataclasses.field(default_factory=set)
-    """Methods whose programs it has compiled."""
-
-    def __str__(self) -> str:
-        where = f" on {self.place.address}" if self.place else ""
-        return f"worker {self.number}{where}"
-
-
-class _Jobs:
-    """One call of :meth:`Workers.run`."""
-
-    def __init__(self, method: str, shared: Any, num: int) -> None:
-        self.method, self.shared = method, shared
-        self.waiting = deque(range(num))
-        self.results: dict[int, Any] = {}
-        self.losses = Counter[int]()
-        self.num_done = 0
-
-
 class Workers:
     """Processes that run jobs; see :func:`~jax_es.distributed.session.open_workers`.
 
@@ -110,7 +79,7 @@ class Workers:
         self._patience = patience
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         self._actor: Any = ray.remote(Worker).options(**options)
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._recipe: Callable[[], Any] | None = None
         self._recipe_ref: Any = None
         self._deadlines = Deadlines(patience)
@@ -205,7 +174,7 @@ class Workers:
             WorkersGone: if no worker is left.
             Exception: what a job raises that is not a worker's end.
         """
-        state = _Jobs(method, self._ray.put(shared), len(jobs))
+        state = Jobs(method, self._ray.put(shared), len(jobs))
         num_taken = 0
         self._failed_starts = 0
         try:
@@ -251,7 +220,7 @@ class Workers:
         while len(self._members) < wanted:
             actor = self._actor.remote()
             self._num_started += 1
-            member = _Member(self._num_started, actor, actor.place.remote())
+            member = Member(self._num_started, actor, actor.place.remote())
             self._members.append(member)
 
     def _check_alone(self) -> None:
@@ -273,7 +242,7 @@ class Workers:
                 f"all workers are gone, and {reason}; look after the nodes (ray status)"
             )
 
-    def _build(self, member: _Member) -> None:
+    def _build(self, member: Member) -> None:
         """Lets a placed worker make the engine."""
         member.reply = member.actor.build.remote(member.core, self._recipe_ref)
         member.stage, member.called = "building", set()
@@ -281,8 +250,8 @@ class Workers:
 
     def _give(
         self,
-        member: _Member,
-        state: _Jobs,
+        member: Member,
+        state: Jobs,
         jobs: Sequence[tuple],
         most_units: Sequence[float],
     ) -> None:
@@ -298,7 +267,7 @@ class Workers:
 
     def _wait(
         self,
-        state: _Jobs | None,
+        state: Jobs | None,
         units: Callable[[Any], float] = lambda result: 0.0,
         strict: bool = False,
     ) -> None:
@@ -318,14 +287,14 @@ class Workers:
             try:
                 answer = self._ray.get(reply)
             except self._ray.exceptions.RayTaskError as error:
-                if _is_memory(error):
+                if is_memory(error):
                     self._lose(member, "ran out of memory", state)
                 elif member.stage == "busy":
                     raise error.cause from error
                 else:
                     self._refuse(member, str(error.cause), strict)
             except self._ray.exceptions.RayError as error:
-                self._lose(member, _why(error), state, is_dead=True)
+                self._lose(member, why_ended(error), state, is_dead=True)
             else:
                 self._answered(member, answer, state, units, strict)
         now = time.monotonic()
@@ -334,9 +303,9 @@ class Workers:
 
     def _answered(
         self,
-        member: _Member,
+        member: Member,
         answer: Any,
-        state: _Jobs | None,
+        state: Jobs | None,
         units: Callable[[Any], float],
         strict: bool,
     ) -> None:
@@ -362,18 +331,10 @@ class Workers:
             member.called.add(state.method)
 
     def _check_versions(
-        self, member: _Member, theirs: dict[str, str], strict: bool
+        self, member: Member, theirs: dict[str, str], strict: bool
     ) -> None:
         """Refuses a worker that would give other numbers."""
-        from jax_es.runs.machine import git_commit, versions
-
-        ours = versions() | {"commit": git_commit() or ""}
-        ours.pop("platform")  # workers compute on the CPU
-        other = [
-            f"{name} {theirs.get(name)} there and {version} here"
-            for name, version in ours.items()
-            if theirs.get(name) != version
-        ]
+        other = other_versions(theirs)
         if other:
             self._refuse(
                 member, f"has {', '.join(other)}; install the same everywhere", strict
@@ -387,7 +348,7 @@ class Workers:
                 "differently: a repeated run may give other numbers."
             )
 
-    def _refuse(self, member: _Member, why: str, strict: bool) -> None:
+    def _refuse(self, member: Member, why: str, strict: bool) -> None:
         """Does without a worker that cannot make its engine."""
         text = f"{member}: {why.rstrip('.')}."
         self._drop(member)
@@ -397,7 +358,7 @@ class Workers:
         self.say(f"{text} It is not used.")
 
     def _lose(
-        self, member: _Member, why: str, state: _Jobs | None, is_dead: bool = False
+        self, member: Member, why: str, state: Jobs | None, is_dead: bool = False
     ) -> None:
         """Does without a worker that has ended; its job runs again."""
         self._drop(member, is_dead)
@@ -422,7 +383,7 @@ class Workers:
                 self._count -= 1
         self.say(f"{member} {why}{again}.")
 
-    def _drop(self, member: _Member, is_dead: bool = False) -> None:
+    def _drop(self, member: Member, is_dead: bool = False) -> None:
         """Ends a worker's process, whatever it is doing."""
         self._members.remove(member)
         place = member.place
@@ -437,19 +398,3 @@ class Workers:
 def shown(workers: Workers) -> list[str]:
     """Returns what progress shows of workers."""
     return [f"{name} {value}" for name, value in workers.status()._asdict().items()]
-
-
-def _is_memory(error: Any) -> bool:
-    """Returns whether a job failed since there was no memory."""
-    cause = error.cause
-    return isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause)
-
-
-def _why(error: Exception) -> str:
-    """Says in few words why a worker is no more."""
-    text = str(error)
-    if "OutOfMemory" in type(error).__name__ or "low on memory" in text:
-        return "ran out of memory"
-    if "its node has died" in text or "NodeDied" in type(error).__name__:
-        return "is gone with its node"
-    return "ended"

@@ -211,7 +211,8 @@ class Checkpoints:
             raise CheckpointError(str(error)) from error
         folder = self.directory / series
         path = folder / f"{step}"
-        while (path / _STATE).exists():
+        # Also what a failed save left: a thread of it may still be writing there.
+        while path.exists():
             path = path.with_name(f"{step}.{_order(path)[1] + 1}")
         try:
             # Not its parents: a run whose folder was moved shall not go on without it.

@@ -63,6 +63,7 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, capfd):
     with workers_of(started, 1) as team:
         whole = jax_es.train_run(CONFIG, tmp_path / "one", workers=team)

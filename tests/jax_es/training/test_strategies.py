@@ -24,7 +24,7 @@ from jax_es.training.parts import build, make_strategy
 from models import LinearConfig
 from tests.comparing import assert_equal_bits, numbers
 
-FAST = ("openai-es", "cma-es", "rm-es", "pgpe", "cem")
+FAST = ("openai-es", "cma-es", "cem")
 NAMED = [
     pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
     for name in STRATEGIES[1:]
