@@ -1,6 +1,17 @@
 """What must hold before JAX starts: four devices, and one stream of random numbers."""
 
+import atexit
 import os
+import shutil
+import tempfile
+
+# Tests compile alike programs again and again, in several processes; unless the caller
+# has a cache, they share one. JAX reads these when it is imported.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    CACHE = tempfile.mkdtemp(prefix="jax-es-tests-")
+    atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
 import pytest

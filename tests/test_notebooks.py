@@ -37,12 +37,6 @@ def can_render() -> bool:
     return subprocess.run(command, capture_output=True, cwd="/").returncode == 0
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """Where the notebooks share compiled programs: most train the same network."""
-    return tmp_path_factory.mktemp("compiled")
-
-
 def test_all_notebooks_are_there():
     assert set(NOTEBOOKS) == NAMES
 
@@ -51,11 +45,10 @@ def test_all_notebooks_are_there():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs_at_its_smallest_scale(name, compiled, tmp_path, monkeypatch):
+def test_a_notebook_runs_at_its_smallest_scale(name, tmp_path, monkeypatch):
     if name == "quickstart" and not can_render():
         pytest.skip("MuJoCo cannot render: install EGL (apt-get install libegl1)")
     monkeypatch.setenv("JAX_ES_NOTEBOOK_SCALE", "smallest")
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     nbclient.NotebookClient(
