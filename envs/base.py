@@ -51,9 +51,10 @@ class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
     ) -> None:
         """Sets up spaces and bookkeeping; nothing lives before its first reset."""
         size = int(np.prod(observation_space.shape))
-        if not all(0 <= index < size for index in descriptor):
+        is_indices = not isinstance(descriptor, str)
+        if not (is_indices and all(0 <= index < size for index in descriptor)):
             raise ValueError(
-                f"descriptor: got {tuple(descriptor)}, expected indices from 0 to "
+                f"descriptor: got {descriptor!r}, expected indices from 0 to "
                 f"{size - 1}, of numbers in an observation"
             )
         self._descriptor = list(descriptor)

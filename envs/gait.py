@@ -24,10 +24,21 @@ FEET = {
     "Hopper": ("foot_geom",),
     "HumanoidV4": ("right_foot", "left_foot"),
     "HumanoidV5": ("right_foot", "left_foot"),
+    "PointFlat": (),
     "Swimmer": (),
     "Walker2d": ("foot_geom", "foot_left_geom"),
 }
-"""The geoms that are feet, by the task's class."""
+"""The geoms that are feet, by the task's class or one that it is made from."""
+
+
+def feet_of(task: type[MujocoTask]) -> tuple[str, ...] | None:
+    """Returns the names of the geoms that are feet; None of what is no walker."""
+    names = (base.__name__ for base in task.__mro__)
+    return next((FEET[name] for name in names if name in FEET), None)
+
+
+PARTS = {"gait": slice(None), "position": slice(2), "feet": slice(2, None)}
+"""What of it describes an episode, by the descriptor's name."""
 
 
 class Gait:
@@ -37,16 +48,24 @@ class Gait:
         task: of the simulations; one of :data:`FEET`.
         model: the compiled model.
         bind: gives the live ``[N, ...]`` array of an ``MjData`` field.
+        part: one of :data:`PARTS`.
     """
 
-    def __init__(self, task: MujocoTask, model: mujoco.MjModel, bind: Bind) -> None:
+    def __init__(
+        self,
+        task: MujocoTask,
+        model: mujoco.MjModel,
+        bind: Bind,
+        part: str = "gait",
+    ) -> None:
+        self._part = PARTS[part]
         self._qpos = task.qpos
         slides_along_y = (
             model.jnt_type[1:2] == mujoco.mjtJoint.mjJNT_SLIDE
         ).all() and model.jnt_axis[1:2, 1].all()
         is_free = model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
         self._has_y = bool(is_free or slides_along_y)
-        geoms = [model.geom(name).id for name in FEET[type(task).__name__]]
+        geoms = [model.geom(name).id for name in feet_of(type(task)) or ()]
         is_capsule = model.geom_type[geoms] == mujoco.mjtGeom.mjGEOM_CAPSULE
         floor = model.geom("floor").id
         self._radius = model.geom_size[geoms, 0]
@@ -61,8 +80,8 @@ class Gait:
 
     @property
     def size(self) -> int:
-        """B: x, y and a number for each foot."""
-        return 2 + len(self._geoms)
+        """B: x, y and a number for each foot, or those of the part."""
+        return len(range(2 + len(self._geoms))[self._part])
 
     def start(self, ids: np.ndarray) -> None:
         """Forgets the former episodes of these simulations."""
@@ -78,7 +97,10 @@ class Gait:
         self._steps += live
 
     def descriptors(self) -> np.ndarray:
-        """Returns ``[N, B]``: the torso's x and y, each foot's share of the steps."""
+        """Returns ``[N, B]``: the torso's x and y, each foot's share of the steps.
+
+        Or the part of these numbers that was asked for.
+        """
         y = self._qpos[:, 1:2] if self._has_y else np.zeros((len(self._qpos), 1))
         shares = self._touches / np.maximum(self._steps, 1)[:, None]
-        return np.concatenate([self._qpos[:, :1], y, shares], axis=1)
+        return np.concatenate([self._qpos[:, :1], y, shares], axis=1)[:, self._part]

@@ -22,7 +22,7 @@ from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
-from envs.gait import FEET, Gait
+from envs.gait import PARTS, Gait, feet_of
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_tasks import TASKS, MujocoTask
 
@@ -51,8 +51,9 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         max_episode_steps: the limit on an episode; by default the task's own.
         terminate_when_unhealthy: whether falling ends an episode; Gymnasium's option of
             the same name, for the tasks that have it there.
-        descriptor: what describes an episode: ``"gait"`` (:class:`envs.gait.Gait`, for
-            the walkers), or indices of numbers in its last observation.
+        descriptor: what describes an episode: of the walkers ``"position"``, ``"feet"``
+            or both, ``"gait"`` (:class:`envs.gait.Gait`), or of any task indices of
+            numbers in its last observation.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
     its strength in the episode, 1 where it is whole and 0 where it is broken.
@@ -99,12 +100,13 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self._is_varied = False
         self._gait: Gait | None = None
         if isinstance(descriptor, str):
-            if descriptor != "gait" or task.__name__ not in FEET:
+            if descriptor not in PARTS or feet_of(task) is None:
                 raise ValueError(
                     f"descriptor: got {descriptor!r}, expected indices of numbers in "
-                    f"an observation of {env_id}, or 'gait' for a walker"
+                    f"an observation of {env_id}, or for a walker {', '.join(PARTS)}"
                 )
-            self._gait, descriptor = Gait(self._task, model, self._batch.bind), ()
+            self._gait = Gait(self._task, model, self._batch.bind, descriptor)
+            descriptor = ()
 
         size = sum(part.shape[1] for part in self._task.observation())
         super().__init__(

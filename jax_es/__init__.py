@@ -12,8 +12,8 @@ from jax_es.version import __version__
 
 if TYPE_CHECKING:
     from jax_es.checks import ConfigError
+    from jax_es.cloning_config import CloningConfig
     from jax_es.config import (
-        CloningConfig,
         EnvConfig,
         ESConfig,
         EvaluationConfig,
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     )
     from jax_es.es.population import Population
     from jax_es.es.strategies import named_strategy
+    from jax_es.illumination.repertoire import Repertoire, load_archive
+    from jax_es.illumination.run import illuminate_run
+    from jax_es.illumination.settings import ArchiveConfig
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
@@ -46,8 +49,9 @@ if TYPE_CHECKING:
     from jax_es.training.seeds import train_seeds
 
 _HOME = {
+    "ArchiveConfig": "illumination.settings",
     "Callback": "runs.tracking",
-    "CloningConfig": "config",
+    "CloningConfig": "cloning_config",
     "ConfigError": "checks",
     "EnvConfig": "config",
     "ESConfig": "config",
@@ -60,6 +64,7 @@ _HOME = {
     "OpenAIES": "es.openai_es",
     "PRESETS": "presets",
     "Population": "es.population",
+    "Repertoire": "illumination.repertoire",
     "Rollout": "rollout.engine",
     "RolloutConfig": "config",
     "EpisodeResults": "rollout.evaluator",
@@ -70,6 +75,8 @@ _HOME = {
     "custom_policy": "training.custom_policy",
     "es_gradient": "es.gradient",
     "find_runs": "runs.find",
+    "illuminate_run": "illumination.run",
+    "load_archive": "illumination.repertoire",
     "load_policy": "training.load_policy",
     "named_strategy": "es.strategies",
     "open_workers": "distributed.session",
@@ -83,6 +90,7 @@ _HOME = {
 
 __all__ = [
     "PRESETS",
+    "ArchiveConfig",
     "Callback",
     "CloningConfig",
     "ConfigError",
@@ -97,6 +105,7 @@ __all__ = [
     "Noise",
     "OpenAIES",
     "Population",
+    "Repertoire",
     "Rollout",
     "RolloutConfig",
     "Tasks",
@@ -107,6 +116,8 @@ __all__ = [
     "custom_policy",
     "es_gradient",
     "find_runs",
+    "illuminate_run",
+    "load_archive",
     "load_policy",
     "named_strategy",
     "open_workers",

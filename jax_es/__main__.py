@@ -13,6 +13,8 @@ PROGRAMS = {
     "report": "write one HTML page about runs",
     "export": "write a policy as a folder for others",
     "tune": "search for hyperparameters",
+    "illuminate": "fill an archive with many different good policies",
+    "adapt": "recover from damage with an archive's policies",
     "teacher": "train a policy by gradients, with SAC or TD3",
     "collect": "record a run's episodes as a dataset",
     "pretrain": "clone the behaviour in a dataset",
@@ -23,7 +25,7 @@ USAGE = "\n".join(
     [
         "usage: jax-es PROGRAM [ARGUMENTS]",
         "",
-        *(f"  {name:9}  {what}" for name, what in PROGRAMS.items()),
+        *(f"  {name:10}  {what}" for name, what in PROGRAMS.items()),
         "",
         "jax-es PROGRAM --help lists the arguments of a program.",
         "",

@@ -6,7 +6,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -44,12 +44,19 @@ NotNegativeFinite: TypeAlias = Annotated[
     float, Range("at least 0 and finite", lambda x: 0 <= x < math.inf)
 ]
 Fraction: TypeAlias = Annotated[float, Range("in [0, 1)", lambda x: 0 <= x < 1)]
+Weight: TypeAlias = Annotated[float, Range("in [0, 1]", lambda x: 0 <= x <= 1)]
 Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
 
 
 def are_indices(texts: Iterable[str]) -> bool:
     """Returns whether each is an index or a slice as Python writes them: 2, -1, 5:8."""
     return all(re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) for text in texts)
+
+
+def is_descriptor(texts: Sequence[str]) -> bool:
+    """Returns whether it is one of the walkers' descriptors, or indices."""
+    words = (("position",), ("feet",), ("gait",))
+    return tuple(texts) in words or all(text.isdecimal() for text in texts)
 
 
 def check_fields(config: Any, prefix: str = "") -> None:

@@ -15,12 +15,13 @@ from jax_es.checks import (
     Finite,
     Fraction,
     NotNegative,
-    NotNegativeFinite,
     Positive,
     Range,
     Share,
+    Weight,
     are_indices,
     check_fields,
+    is_descriptor,
     require,
 )
 
@@ -39,8 +40,11 @@ StrategyName: TypeAlias = Literal[
     "ars",
     "simple-es",
     "cem",
+    "novelty",
 ]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+ESTIMATING: tuple[StrategyName, ...] = ("openai-es", "novelty")
+"""Those that estimate a gradient from antithetic pairs, and hold no members."""
 
 Precision: TypeAlias = Literal[
     "float32", "bfloat16", "float16", "float8_e4m3", "int8", "int4"
@@ -52,13 +56,13 @@ Precision: TypeAlias = Literal[
 class ESConfig:
     """Hyperparameters of the strategy. Defaults: Lorenc & Neruda, arXiv 2501.13883.
 
-    Strategies other than OpenAI-ES read :data:`SHARED` and ``kwargs`` alone.
+    Strategies other than :data:`ESTIMATING` read :data:`SHARED` and ``kwargs`` alone.
     """
 
     strategy: StrategyName = "openai-es"
-    """What searches; --strategy for short. All but openai-es hold their members in
-    memory, and read of these options num_pairs, sigma, common_seeds,
-    episodes_per_member and healthy_reward_weight, and kwargs."""
+    """What searches; --strategy for short. All but openai-es and novelty hold their
+    members in memory, and read of these options num_pairs, sigma, common_seeds,
+    episodes_per_member, healthy_reward_weight, objective with its own, and kwargs."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )
@@ -104,6 +108,21 @@ class ESConfig:
     healthy_reward_weight: Finite = 1.0
     """Share of the reward for staying healthy that counts in the fitness; 0 leaves it
     out. Reported returns always hold all of it."""
+    objective: Literal["return", "commanded-return"] = "return"
+    """What fitness is: an episode's return R, or commanded-return, where each episode
+    is asked for a return c and its fitness is (1 − w) R − w |R − c|; the policy must
+    read c."""
+    command_low: Finite = 0.0
+    """Lowest return that an episode is asked for; this and the next three are read by
+    objective commanded-return only."""
+    command_high: Finite | None = None
+    """Highest return that an episode is asked for; if not given, mean + standard
+    deviation of the best tenth of the last generation's episodes."""
+    obedience_weight: Weight = 1.0
+    """w, how much obedience counts: below 0.5 more than what was asked for still pays,
+    above it costs."""
+    obedience_weight_end: Weight | None = None
+    """Obedience weight that schedule leads to; constant if not given."""
     elite_fraction: Share = 1.0
     """Share of the pairs, those with the best members, that make the update (ARS, arXiv
     1803.07055)."""
@@ -119,11 +138,21 @@ class ESConfig:
         check_fields(self, "es.")
         for field in dataclasses.fields(self):
             value, name = getattr(self, field.name), field.name
+            if self.objective == "return" and name in COMMANDS:
+                require(
+                    value == field.default,
+                    f"es.{name} {value} has no meaning with es.objective return; add "
+                    "--es.objective commanded-return.",
+                )
             require(
-                self.strategy == "openai-es"
+                self.strategy in ESTIMATING
                 or name in ("strategy", "kwargs", *SHARED)
                 or value == field.default
-                or (name == "shaping" and self.strategy in ("pgpe", "ars")),
+                or (name == "shaping" and self.strategy in ("pgpe", "ars"))
+                or (
+                    name in ("schedule", "schedule_generations")
+                    and self.obedience_weight_end is not None
+                ),
                 f"es.{name} {value} has no meaning with es.strategy {self.strategy}; "
                 f"leave it out ({field.default}), or choose --strategy openai-es.",
             )
@@ -133,7 +162,7 @@ class ESConfig:
             "openai-es, whose hyperparameters are the other options of es.",
         )
         require(
-            self.num_pairs >= 2 or self.strategy == "openai-es",
+            self.num_pairs >= 2 or self.strategy in ESTIMATING,
             f"es.num_pairs must be at least 2 with es.strategy {self.strategy}, got "
             f"{self.num_pairs}.",
         )
@@ -164,6 +193,20 @@ class ESConfig:
             f"{self.max_num_pairs}.",
         )
 
+        require(
+            self.command_high is None or self.command_low < self.command_high,
+            f"es.command_low must be below es.command_high {self.command_high}, got "
+            f"{self.command_low}; leave es.command_high out for what the population "
+            "can do.",
+        )
+        begin, end = self.obedience_weight, self.obedience_weight_end
+        require(
+            end is None or self.schedule == "linear" or (begin > 0 and end > 0),
+            f"es.obedience_weight {begin} and es.obedience_weight_end {end} must be "
+            f"positive with es.schedule {self.schedule}, which multiplies; add "
+            "--es.schedule linear.",
+        )
+
     @property
     def most_pairs(self) -> int:
         """Pairs that a generation may have at most."""
@@ -172,9 +215,15 @@ class ESConfig:
         return self.max_num_pairs or 16 * self.num_pairs
 
 
+COMMANDS = (
+    *("command_low", "command_high"),
+    *("obedience_weight", "obedience_weight_end"),
+)
+"""Fields of ``ESConfig`` that objective commanded-return reads."""
+
 SHARED = (
     *("num_pairs", "sigma", "common_seeds"),
-    *("episodes_per_member", "healthy_reward_weight"),
+    *("episodes_per_member", "healthy_reward_weight", "objective", *COMMANDS),
 )
 """Fields of ``ESConfig`` that every strategy reads."""
 
@@ -217,6 +266,13 @@ class EnvConfig:
     ] = ()
     """Numbers of an observation vector in whose place the policy reads 0, by index or
     slice (2, -1, 5:8); the environment, and what is recorded of it, stay whole."""
+    descriptor: Annotated[
+        tuple[str, ...],
+        Range("position, feet, gait, or indices, as 0 2", is_descriptor),
+    ] = ()
+    """What describes an episode, to what searches for novelty or fills an archive: of
+    MuJoCo's walkers position (final x and y), feet (each foot's share of time on the
+    ground) or gait (both); or by index, numbers of any task's last observation."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -231,12 +287,19 @@ class EnvConfig:
                 options[field.name] = value
         return options | self.kwargs
 
+    @property
+    def described_by(self) -> str | tuple[int, ...]:
+        """``descriptor`` as :func:`envs.make.make` takes it; ``()`` for none."""
+        if self.descriptor and not self.descriptor[0].isdecimal():
+            return self.descriptor[0]
+        return tuple(map(int, self.descriptor))
+
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "env.")
 
 
-_NO_OPTIONS = ("id", "game", "kwargs", "wrappers", "hide_observation")
+_NO_OPTIONS = ("id", "game", "kwargs", "wrappers", "hide_observation", "descriptor")
 """Fields of ``EnvConfig`` that are no arguments of an environment."""
 
 PROCESSES_PER_CORE = 8
@@ -316,33 +379,3 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "evaluation.")
-
-
-@dataclasses.dataclass(frozen=True)
-class CloningConfig:
-    """Settings of behaviour cloning. Defaults: Lorenc & Neruda, arXiv 2501.13883."""
-
-    steps_per_epoch: Count = 10_000
-    """Steps of gradient descent before each evaluation."""
-    epochs: Count = 10
-    """Epochs to train for, counted from the start of the run."""
-    batch_size: Count = 128
-    """Windows in a step of gradient descent."""
-    learning_rate: Positive = 1e-4
-    """Learning rate of AdamW after the warm-up; --lr for short."""
-    warmup_steps: NotNegative = 10_000
-    """Steps over which the learning rate rises linearly from 0; 0 for none."""
-    weight_decay: NotNegativeFinite = 1e-4
-    """λ of AdamW's decoupled decay θ ← θ − learning rate · λ θ."""
-    gradient_clip: Positive = 0.25
-    """Largest Euclidean norm of a gradient; longer ones are shortened to it."""
-    dropout: Fraction = 0.1
-    """Share of activations that is dropped in training, and never when acting; read by
-    transformers only."""
-    holdout: Fraction = 0.05
-    """Share of the episodes that is not learnt from (at least one, unless 0), but
-    measures the loss on what was never seen."""
-
-    def __post_init__(self) -> None:
-        """Checks every field."""
-        check_fields(self)

@@ -1,4 +1,4 @@
-"""Settings for classic control and Box2D, each found by trying on one core.
+"""Settings for classic control, Box2D and traps, each found by trying on one core.
 
 ClipUp with ranked returns, as for MuJoCo's tasks (``clipup_presets.py``). These tasks
 are small: episodes of some hundred steps, policies of a few numbers, so that σ is large
@@ -9,7 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, transformer
-from jax_es.config import EnvConfig, ESConfig, RolloutConfig, Shaping
+from jax_es.config import (
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+    Shaping,
+)
 from jax_es.train_config import TrainConfig
 from models import (
     AfterstateConfig,
@@ -45,6 +51,24 @@ def _task(
 
 
 _MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
+
+_POINT = TrainConfig(
+    env=EnvConfig("PointTrap-v0", descriptor=("position",)),
+    policy=MLPConfig(hidden_sizes=(16,), head_scale=0.1),
+    es=ESConfig(
+        num_pairs=32,
+        sigma=0.1,
+        learning_rate=0.05,
+        optimizer="adam",
+        shaping="centered_rank",
+    ),
+    rollout=RolloutConfig(
+        slots_per_core=128, observation_statistics=False, step_cap_factor=None
+    ),
+    evaluation=EvaluationConfig(num_episodes=5),
+    num_generations=150,
+    checkpoint_every=50,
+)
 
 CONTROL_PRESETS: dict[str, TrainConfig] = {
     "cartpole": _task(
@@ -137,6 +161,19 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         num_generations=100_000,
         max_env_steps=3_300_000,
     ),
+    # Fitness deceives: --strategy novelty finds the way out.
+    "point-trap": _POINT,
+    "point-flat": replace(
+        _POINT, env=EnvConfig("PointFlat-v0", descriptor=("position",))
+    ),
+    "ant-trap": replace(
+        CLIPUP_PRESETS["ant-clipup"]["mlp"],
+        env=EnvConfig("AntTrap-v0", descriptor=("position",)),
+    ),
+    "humanoid-trap": replace(
+        CLIPUP_PRESETS["humanoid-clipup"]["mlp"],
+        env=EnvConfig("HumanoidTrap-v0", descriptor=("position",)),
+    ),
     # Each joint takes one of 11 torques, the middle one being 0.
     "ant-binned": replace(
         CLIPUP_PRESETS["ant-clipup"]["mlp"],
@@ -154,7 +191,8 @@ _GOOD_RETURNS = {
     "mountain-car-continuous": 95.0,
     "pendulum": -150.0,
     "pendulum-hidden-velocity": -200.0,
-    "ant-binned": 3000.0,
+    **{"ant-binned": 3000.0, "ant-trap": 3000.0, "humanoid-trap": 7000.0},
+    **{"point-trap": 10.0, "point-flat": 14.0},
 }
 
 

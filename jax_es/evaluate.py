@@ -1,8 +1,9 @@
 """Evaluates runs: ``python -m jax_es.evaluate RUN [RUN …]``.
 
-Does a policy heed the return that it is asked for (``--target-returns``), and does it
-survive rounded (``--weights``) and noisy weights (``--weight-noise``)? Each option is a
-sweep of its own from the policy as it was trained. All conditions meet the same seeds.
+Does a policy return what it is asked for (``--obedience``, ``--target-returns``), and
+does it survive rounded (``--weights``) and noisy weights (``--weight-noise``)? Each
+option is a sweep of its own from the policy as it was trained. All conditions meet the
+same seeds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from jax_es.runs.find import find_runs
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.evaluator import EpisodeResults
+    from jax_es.training.load_policy import LoadedPolicy
+
+PICTURES = (".png", ".svg", ".pdf")
+"""Files that --picture writes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +46,20 @@ class Arguments(WorkerArguments):
     checkpoint: str = "best"
     """best (highest evaluation return in training), last, or a number of finished
     generations."""
-    episodes: int = 100
-    """Episodes to run, under each condition."""
+    episodes: int | None = None
+    """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
     seed: int = 0
     """Seeds the episodes, alike under all conditions; training used others."""
     target_returns: tuple[float, ...] = ()
     """Also ask the policy (a decision-transformer) for each of these returns, in the
-    environment's unit; with a rank test between them."""
+    environment's unit; with a rank test between them, and how far it obeys."""
+    obedience: tuple[float, float] | None = None
+    """LOW and HIGH: ask for returns from one to the other, evenly spaced."""
+    levels: int | None = None
+    """How many returns --obedience asks for, both ends counted; 9 if not given."""
+    picture: Path | None = None
+    """Also draw what was returned against what was asked for into this file (.png,
+    .svg, .pdf)."""
     weights: tuple[Precision, ...] = ()
     """Also round all weights to each of these, and compute in float32 with the rounded
     values. Integers are symmetric with a scale per output channel; a bias or another
@@ -66,7 +78,9 @@ class Arguments(WorkerArguments):
     """Also write a row for each condition of each run into this file."""
     video: Path | None = None
     """Also record the first episode of the first run, as it was trained, into this file
-    (.mp4 or .gif); of a game with sticky actions, another episode."""
+    (.mp4 or .gif); of a game with sticky actions, another episode. With returns that
+    are asked for, it is asked for the lowest, the middle one and the highest, side by
+    side."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -74,7 +88,8 @@ class Arguments(WorkerArguments):
 
         require(self.runs != (), "RUN is required; give at least one run's folder.")
         require(
-            self.episodes >= 1, f"--episodes must be at least 1, got {self.episodes}."
+            self.num_episodes >= 1,
+            f"--episodes must be at least 1, got {self.num_episodes}.",
         )
         require(self.seed >= 0, f"--seed must be at least 0, got {self.seed}.")
         for value in self.target_returns:
@@ -88,8 +103,56 @@ class Arguments(WorkerArguments):
                 f"--weight-noise must be positive and finite, got {value}; the policy "
                 "without noise is always evaluated.",
             )
+        self._check_obedience()
         if self.video is not None:
             check_encoder(self.video)
+
+    def _check_obedience(self) -> None:
+        if self.obedience is not None:
+            low, high = self.obedience
+            require(
+                -math.inf < low < high < math.inf,
+                "--obedience must be two finite returns, LOW below HIGH, got "
+                f"{low:g} {high:g}.",
+            )
+            require(
+                self.target_returns == (),
+                "--obedience asks for returns of its own; leave --target-returns out.",
+            )
+        require(
+            self.levels is None or self.obedience is not None,
+            f"--levels {self.levels} has no meaning without --obedience LOW HIGH.",
+        )
+        require(
+            self.levels is None or 2 <= self.levels <= 1000,
+            f"--levels must be in [2, 1000], got {self.levels}.",
+        )
+        if self.picture is not None:
+            require(
+                self.picture.suffix in PICTURES,
+                f"--picture must end in {', '.join(PICTURES)}, got {self.picture}.",
+            )
+            require(
+                len(self.commands) > 1,
+                f"--picture {self.picture} has no meaning without returns that are "
+                "asked for; add --obedience LOW HIGH.",
+            )
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes under each condition."""
+        if self.episodes is None:
+            return 100 if self.obedience is None else 20
+        return self.episodes
+
+    @property
+    def commands(self) -> tuple[float, ...]:
+        """The returns to ask for."""
+        from jax_es.evaluation.obedience import levels
+
+        if self.obedience is None:
+            return tuple(dict.fromkeys(self.target_returns))
+        return levels(*self.obedience, 9 if self.levels is None else self.levels)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -110,7 +173,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
         from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
 
         conditions = sweeps(
-            arguments.target_returns,
+            arguments.commands,
             arguments.weights,
             arguments.weight_noise,
             arguments.random_actions,
@@ -124,11 +187,17 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
             runs,
             arguments.checkpoint,
             conditions,
-            arguments.episodes,
+            arguments.num_episodes,
             arguments.trust,
             arguments.open(stack),
         )
         check_writable("--csv", arguments.csv)
+        check_writable("--picture", arguments.picture)
+        if arguments.picture is not None:
+            from jax_es.analysis.drawing import style
+
+            with style():  # which says if there is no matplotlib
+                pass
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
             _record(arguments, groups[0], arguments.video)
@@ -137,7 +206,19 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
     sys.stdout.write(report(evaluated, arguments) + "\n")
     if arguments.csv is not None:
         write_csv(arguments.csv, evaluated, arguments.checkpoint, arguments.seed)
+    if arguments.picture is not None:
+        _draw(evaluated, arguments, arguments.picture)
     return 0
+
+
+def _draw(evaluated: list[list[Evaluation]], arguments: Arguments, file: Path) -> None:
+    """Draws what was returned against what was asked for."""
+    from jax_es.analysis import drawing, figures
+    from jax_es.evaluation.tables import run_report
+
+    origin = arguments.checkpoint, arguments.seed
+    reports = [run_report(run, *origin) for group in evaluated for run in group]
+    drawing.save(figures.obedience(reports), file, "obedience")
 
 
 def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
@@ -149,8 +230,18 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     path, trained = next(iter(group.trained.items()))
     # The seed decides the actions, too, of a policy that samples them.
     seed = int(episode_tasks(group.parts, 1, arguments.seed).seed[0])
-    policy = load_policy(path, arguments.checkpoint, seed, arguments.trust)
-    record_video(policy, trained.config.env, file, seed)
+
+    def load() -> LoadedPolicy:
+        return load_policy(path, arguments.checkpoint, seed, arguments.trust)
+
+    policies = {"": load()}
+    if asked := sorted(arguments.commands):
+        # A dictionary, since of one or two the middle is an end as well.
+        shown = dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1]))
+        policies = {f"{command:g} asked, returned": load() for command in shown}
+        for policy, command in zip(policies.values(), shown, strict=True):
+            policy.ask(command)
+    record_video(policies, trained.config.env, file, seed)
 
 
 def _evaluate(
@@ -168,7 +259,9 @@ def _evaluate(
             sys.stderr.write(f"{next(done)}/{total} {text}\n")
 
     return [
-        evaluate_experiment(group, conditions, arguments.episodes, arguments.seed, say)
+        evaluate_experiment(
+            group, conditions, arguments.num_episodes, arguments.seed, say
+        )
         for group in groups
     ]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from jax_es.analysis import aggregate, drawing, figures
+from jax_es.analysis import aggregate, archives, drawing, figures
 from jax_es.analysis.curves import (
     AXES,
     RETURNS,
@@ -23,9 +23,14 @@ from jax_es.analysis.curves import (
 )
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.runs.folders import program_command
+from jax_es.runs.method import MAP_ELITES
 
 OF_POPULATIONS = ("population", "time", "iteration")
 """Figures of what only OpenAI-ES has."""
+
+OF_ARCHIVES = ("growth", "elites")
+"""Figures of what only runs of illuminate have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +41,20 @@ class Arguments:
     """Folders of runs or of experiments (several seeds); a line is what has one task,
     method, policy, attention, noise, and whatever else differs."""
     figure: Literal[
-        "learning", "population", "time", "iteration", "aggregate", "all"
+        "learning",
+        "population",
+        "time",
+        "iteration",
+        "aggregate",
+        "growth",
+        "elites",
+        "all",
     ] = "learning"
     """learning: returns, median and quartiles over the seeds. population: mean and 95 %
     of the members' returns. time: where it went. iteration: wall-clock of each
     generation. aggregate: interquartile mean over several tasks, normalised, with 95 %
-    bootstrap intervals. all: each of them that the runs allow. Runs trained by
+    bootstrap intervals. growth: coverage, QD-score and best fitness of archives.
+    elites: maps of them. all: each of them that the runs allow. Runs trained by
     gradients have learning and aggregate only."""
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
@@ -101,6 +114,7 @@ def _main(argv: list[str]) -> int:
         references = arguments.references
         runs = read_runs(arguments.runs)
         _check_measured(arguments, runs)
+        _check_archives(arguments, runs)
         panels = sorted_into_panels(runs)
         written = [
             file
@@ -131,6 +145,17 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
             )
 
 
+def _check_archives(arguments: Arguments, runs: list[Run]) -> None:
+    """Rejects figures of archives where a run has none."""
+    for run in runs:
+        require(
+            run.method.name == MAP_ELITES or arguments.figure not in OF_ARCHIVES,
+            f"--figure {arguments.figure}: {run.path} was trained by "
+            f"{run.method.title} and has no archive; leave it out, or make one with "
+            f"{program_command('illuminate')}.",
+        )
+
+
 def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
     """Draws what was asked for; returns the figures by name."""
     panels = sorted_into_panels(runs)
@@ -140,6 +165,7 @@ def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
         is_evolution = all(run.method.is_evolution for run in runs)
         xs = tuple(x for x in AXES if is_evolution or x != "generations")
         along = "generations"
+    filled = [run for run in runs if run.method.name == MAP_ELITES]
     known = {
         "learning": lambda: figures.learning(panels, xs, arguments.y),
         "population": lambda: figures.population(evolved, along),
@@ -148,11 +174,14 @@ def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
         "aggregate": lambda: figures.aggregated(
             panels, xs, arguments.y, arguments.references
         ),
+        "growth": lambda: archives.growth(sorted_into_panels(filled)),
+        "elites": lambda: archives.elites(archives.by_title(filled)),
     }
     names = [arguments.figure]
     if arguments.figure == "all":
         left_out = () if evolved else OF_POPULATIONS
         left_out += () if aggregate.is_comparable(panels) else ("aggregate",)
+        left_out += () if filled else OF_ARCHIVES
         names = [name for name in known if name not in left_out]
     return {name: known[name]() for name in names}
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from jax_es.checks import ConfigError, require
 from jax_es.clipup_presets import CLIPUP_PRESETS
-from jax_es.config import SHARED, STRATEGIES, EnvConfig, ESConfig, RolloutConfig
+from jax_es.config import (
+    ESTIMATING,
+    SHARED,
+    STRATEGIES,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
 from jax_es.control_presets import CONTROL_PRESETS, control_transformer
 from jax_es.train_config import (
     POLICY_KINDS,
@@ -172,6 +180,39 @@ PRESETS: dict[str, TrainConfig] = {
 }
 
 
+def _repertoire(env_id: str, descriptor: str, healthy_weight: float) -> TrainConfig:
+    """A task of QDax's whose archive a workstation fills: small networks, 250 steps.
+
+    Fitness leaves out what is paid for staying up: it would be most of all fitness.
+    """
+    return TrainConfig(
+        env=EnvConfig(env_id, max_episode_steps=250, descriptor=(descriptor,)),
+        policy=MLPConfig(hidden_sizes=(32, 32)),
+        # With emitter es, which is ME-ES (arXiv 2003.01825) with a tenth of its pairs.
+        es=ESConfig(
+            num_pairs=50,
+            sigma=0.02,
+            learning_rate=0.01,
+            optimizer="adam",
+            shaping="centered_rank",
+            healthy_reward_weight=healthy_weight,
+        ),
+        rollout=RolloutConfig(observation_statistics=False),
+        evaluation=EvaluationConfig(num_episodes=4),
+        num_generations=500,
+        checkpoint_every=10,
+    )
+
+
+PRESETS |= {
+    "ant-uni": _repertoire("Ant-v5", "feet", 0.0),
+    "ant-omni": _repertoire("Ant-v5", "position", 0.0),
+    "half-cheetah-uni": _repertoire("HalfCheetah-v5", "feet", 1.0),
+    "hopper-uni": _repertoire("Hopper-v5", "feet", 0.0),
+    "walker2d-uni": _repertoire("Walker2d-v5", "feet", 0.0),
+}
+
+
 def _pretrained(name: str) -> TrainConfig:
     """How the paper goes on from a clone, and what it compares with that.
 
@@ -218,7 +259,7 @@ def preset(
 def with_strategy(config: TrainConfig, name: str | None) -> TrainConfig:
     """Returns the configuration with another strategy.
 
-    What all strategies read stays; the rest goes back to its default.
+    What both read stays; the rest goes back to its default.
 
     Raises:
         ConfigError: for an unknown one.
@@ -228,6 +269,8 @@ def with_strategy(config: TrainConfig, name: str | None) -> TrainConfig:
         return config
     if name not in STRATEGIES:
         raise ConfigError(unknown("strategy", name, STRATEGIES))
+    if {name, es.strategy} <= {*ESTIMATING}:
+        return replace(config, es=replace(es, strategy=name, kwargs={}))
     shared: dict[str, Any] = {field: getattr(es, field) for field in SHARED}
     return replace(config, es=ESConfig(strategy=name, **shared))
 

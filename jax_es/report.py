@@ -17,7 +17,7 @@ from jax_es.analysis.page import MEDIA_TYPES, is_nested, page
 from jax_es.checks import ConfigError, require
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.runs.files import whole_file
-from jax_es.runs.folders import program_command
+from jax_es.runs.folders import program_command, seed_folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Arguments:
     """The page (.html); report.html in the run's folder if not given, or here for
     several."""
     evaluation: tuple[Path, ...] = ()
-    """Files that evaluate --json printed, to be shown as tables."""
+    """Files that evaluate --json printed, to be shown as tables, besides obedience.json
+    in the folders of runs and experiments."""
     video: tuple[Path, ...] = ()
     """Videos (.mp4, .webm, .gif) to show besides the newest in each run's videos/."""
 
@@ -70,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "report")
-        evaluations = {str(file): _read_json(file) for file in arguments.evaluation}
+        files = dict.fromkeys([*arguments.evaluation, *_obedience(arguments.runs)])
+        evaluations = {str(file): _read_json(file) for file in files}
         text = report(arguments.runs, evaluations, arguments.video)
         try:
             with whole_file(arguments.file) as draft:
@@ -108,6 +110,12 @@ def report(
         title = f"{paths[0].resolve().name}: {'; '.join(said)}"
     newest = (video for run in runs for video in _newest_video(run))
     return page(title, runs, evaluations, dict.fromkeys([*videos, *newest]))
+
+
+def _obedience(paths: tuple[Path, ...]) -> list[Path]:
+    """Finds what ``evaluate --obedience --json`` said, where it lies beside runs."""
+    folders = [folder for path in paths for folder in (path, *seed_folders(path))]
+    return [f for folder in folders if (f := folder / "obedience.json").is_file()]
 
 
 def _read_json(file: Path) -> Any:

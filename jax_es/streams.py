@@ -11,6 +11,7 @@ import numpy as np
 
 Purpose = Literal[
     "population tasks",
+    "commands",
     "evaluation tasks",
     "test tasks",
     "weight noise",
@@ -23,6 +24,8 @@ Purpose = Literal[
     "dropout",
     "gradient teacher",
     "tuning",
+    "variation operators",
+    "adaptation",
 ]
 """Everything that draws from NumPy's generators by a run's seed."""
 

@@ -37,7 +37,31 @@ class PolicyConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MLPConfig(PolicyConfig):
+class CommandedConfig(PolicyConfig):
+    """Of networks that read the return asked for only if told to."""
+
+    target_return: float | None = None
+    """The episode return asked for, in the environment's reward unit: the network reads
+    what remains of it as one number more of its observation; none if not given."""
+    reward_scale: float = 0.001
+    """Factor from rewards and target_return to the number that the network reads."""
+
+    def __post_init__(self):
+        """Checks the fields; subclasses extend it."""
+        super().__post_init__()
+        if self.target_return is not None:
+            _require_target(self.target_return)
+        require(
+            self.target_return is not None or self.reward_scale == 0.001,
+            "reward_scale",
+            self.reward_scale,
+            "nothing reads it without a target_return; add one",
+        )
+        _require_scale(self.reward_scale)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MLPConfig(CommandedConfig):
     """A feed-forward network (``mlp``)."""
 
     hidden_sizes: tuple[int, ...] = (256, 256)
@@ -105,9 +129,19 @@ class AfterstateConfig(MLPConfig):
     head_scale: float = 0.0
     """Factor on the head's initial weights; with 0 all choices begin alike."""
 
+    def __post_init__(self):
+        """Checks the fields."""
+        super().__post_init__()
+        require(
+            self.target_return is None,
+            "target_return",
+            self.target_return,
+            "a rating of choices reads what describes them alone; choose --policy mlp",
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LSTMConfig(PolicyConfig):
+class LSTMConfig(CommandedConfig):
     """A recurrent network (``lstm``)."""
 
     width: int = 128
@@ -142,6 +176,9 @@ class DecisionTransformerConfig(PolicyConfig):
     """Factor from rewards and target_return to the return-to-go the network reads."""
     max_timestep: int = 1000
     """Length of the timestep table, in environment steps; later ones share a row."""
+    film: bool = False
+    """Let the return-to-go also scale and shift each state's token (FiLM, arXiv
+    1709.07871): the token that chooses the action then hears of it directly."""
     timestep_scale: float = 1.0
     """Standard deviation of the timestep table's initial entries."""
     head_scale: float = 1.0
@@ -192,18 +229,8 @@ class DecisionTransformerConfig(PolicyConfig):
             self.timestep_scale,
             "it must be at least 0 and finite; 1 begins as PyTorch does",
         )
-        require(
-            math.isfinite(self.target_return),
-            "target_return",
-            self.target_return,
-            "it must be finite; ask for a high but reachable return",
-        )
-        require(
-            math.isfinite(self.reward_scale) and self.reward_scale > 0.0,
-            "reward_scale",
-            self.reward_scale,
-            "it must be positive, for example 0.001 for returns in the thousands",
-        )
+        _require_target(self.target_return)
+        _require_scale(self.reward_scale)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,6 +264,12 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
             self.context_length,
             f"it must not exceed max_timestep={self.max_timestep}, the length of the "
             "timestep table",
+        )
+        require(
+            not self.film,
+            "film",
+            self.film,
+            "networks of images have none; leave it out",
         )
 
 
@@ -289,6 +322,24 @@ AnyPolicyConfig: TypeAlias = (
 
 IMAGE_POLICIES = (CNNConfig, ImageDecisionTransformerConfig)
 """The configs of policies that observe images; all others observe vectors."""
+
+
+def _require_target(value: float) -> None:
+    require(
+        math.isfinite(value),
+        "target_return",
+        value,
+        "it must be finite; ask for a high but reachable return",
+    )
+
+
+def _require_scale(value: float) -> None:
+    require(
+        math.isfinite(value) and value > 0.0,
+        "reward_scale",
+        value,
+        "it must be positive, for example 0.001 for returns in the thousands",
+    )
 
 
 def require(condition: bool, name: str, value: object, remedy: str) -> None:

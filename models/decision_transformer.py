@@ -65,6 +65,8 @@ class DecisionTransformer(nn.Module):
         config, width = self.config, self.config.width
         self.embed_timestep = _table(config.max_timestep, width, config.timestep_scale)
         self.embed_return = fan_in_dense(1, width)
+        if config.film:
+            self.film = fan_in_dense(1, 2 * width)
         self.embed_state = fan_in_dense(self.observation_shape, width)
         if isinstance(self.actions, BoxActions):
             self.embed_action = fan_in_dense(self.actions.size, width)
@@ -122,7 +124,11 @@ class DecisionTransformer(nn.Module):
         returns = self.embed_return(returns_to_go[:, None])
         states = self.embed_state(observations)
         tokens = jnp.stack([returns, states], axis=1)
-        return self.embed_norm(tokens + self._embed_time(timesteps)[:, None])
+        tokens = self.embed_norm(tokens + self._embed_time(timesteps)[:, None])
+        if not self.config.film:
+            return tokens
+        scale, shift = jnp.split(self.film(returns_to_go[:, None]), 2, axis=1)
+        return tokens.at[:, 1].set(tokens[:, 1] * (1.0 + scale) + shift)
 
     def embed_action_taken(self, actions: jax.Array, timesteps: jax.Array) -> jax.Array:
         """Embeds the network's own actions, ``[T, A]`` or ``[T]`` → ``[T, d]``."""
@@ -221,6 +227,8 @@ class DecisionTransformerPolicy(ClonablePolicy):
     observation_shape: Any
     """``O`` (an image's network: ``(C, H, W)``)."""
     actions: ActionSpec
+    reads_command = True
+    """Says that the collection ``"command"`` is read."""
 
     def __post_init__(self):
         """Checks that the config fits the environment."""

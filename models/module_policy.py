@@ -229,6 +229,11 @@ class FullWeightsPolicy:
 
     policy: Any
 
+    @property
+    def reads_command(self) -> bool:
+        """Whether the policy says that it reads the collection ``"command"``."""
+        return getattr(self.policy, "reads_command", False)
+
     def init(self, key: jax.Array) -> Any:
         """Draws the initial weights; ``key`` is consumed."""
         return self.policy.init(key)
@@ -247,7 +252,8 @@ class FullWeightsPolicy:
         key: jax.Array,
     ) -> tuple[Any, jax.Array]:
         """Chooses the action of one step."""
-        own = {"params": _add(variables, frozenset())}
+        own = {**variables, "params": _add(variables, frozenset())}
+        own.pop("perturbation", None)
         return self.policy.apply(own, carry, observation, reward, first, key)
 
 

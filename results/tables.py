@@ -8,6 +8,7 @@ import difflib
 import functools
 import itertools
 import json
+import math
 import re
 import statistics
 import sys
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.analysis.curves import Run, read_runs, spread, summary
-from jax_es.config import CloningConfig
+from jax_es.cloning_config import CloningConfig
+from jax_es.evaluation.obedience import spread_as
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
@@ -47,6 +49,15 @@ NETWORKS = {
     "lstm": "LSTM",
     "mlp": "MLP",
 }
+OBEDIENCE = {
+    "spearman": "{:.2f}",
+    "error_of_reached": "{:.0%}",
+    "error_of_asked": "{:.0%}",
+    "slope": "{:.2f}",
+    "reached_lowest": "{:.0f}",
+    "reached_highest": "{:.0f}",
+}
+"""Measures of obedience in a row, and how they are written."""
 GAMES = ("hero-dt", "hero-dt-fast", "atari-cnn")
 
 
@@ -187,6 +198,33 @@ def robots_published() -> str:
         lines.append(line)
     heads = ["task", "return", "published", "cost there", *policies]
     return table(heads, lines).rstrip()
+
+
+def obedience() -> str:
+    """How far runs return what they are asked for, by ``evaluate --obedience``."""
+    lines, reports = [], []
+    for folder in sorted((RESULTS / "obedience").iterdir()):
+        seeds = [read(file) for file in sorted(folder.glob("seed-*/obedience.json"))]
+        if not seeds:
+            continue
+        reports += seeds
+        asked = [row["target_return"] for row in seeds[0]["conditions"][1:]]
+        line = [f"`{folder.name}`", str(len(seeds))]
+        line.append(f"{asked[0]:g} to {asked[-1]:g}")
+        for name in OBEDIENCE:
+            found = [seed["obedience"][name] for seed in seeds]
+            found = [math.inf if value is None else value for value in found]
+            line.append(spread_as(OBEDIENCE[name], found))
+        lines.append(line)
+    heads = ["run", "seeds", "asked for", "rank correlation"]
+    heads += ["error, of the range reached", "of that asked for", "slope"]
+    commands = either(len(report["conditions"]) - 1 for report in reports)
+    episodes = either(report["conditions"][1]["episodes"] for report in reports)
+    said = paragraph(
+        f"{commands} commands, {episodes} episodes each; median over the seeds, lowest "
+        "to highest in brackets."
+    )
+    return table([*heads, "lowest mean", "highest mean"], lines) + said
 
 
 def quickstart() -> str:
@@ -387,6 +425,7 @@ TABLES = {
     "quickstart": quickstart,
     "robots": lambda: trained("robots"),
     "control": lambda: trained("control"),
+    "strategies": lambda: trained("strategies"),
     "robots-published": robots_published,
     "robots-short": lambda: trained("robots", is_short=True),
     "tasks": lambda: learning(RESULTS / "tasks"),
@@ -395,6 +434,7 @@ TABLES = {
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
     "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
     "pretraining": lambda: learning(RESULTS / "pretraining"),
+    "obedience": obedience,
     "speed": speed,
     "games": games,
 }

@@ -22,6 +22,7 @@ from jax_es.__main__ import PROGRAMS
 from jax_es.cli.options import parse_options
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise
+from jax_es.es.novelty import NoveltyOptions
 from jax_es.presets import PRESETS
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import records_so_far
@@ -49,6 +50,7 @@ WITH_CODE = [
 
 OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
 OF_OTHERS |= {"strategy", "es.kwargs.NAME", "es.kwargs.extra_std"}
+OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyOptions)}
 OF_OTHERS |= {
     "strict",
     *("build-arg", "gpus"),

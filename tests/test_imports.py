@@ -44,16 +44,22 @@ HOMES = {
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect", "tune", "export"),
+        *("illuminate", "adapt"),
         *("train_config", "config"),
     },
     "rich": {"cli/progress"},
     "ray": {"distributed/session", "distributed/worker"},
     "tensorboardX": {"runs/tracking"},
     "wandb": {"runs/tracking"},
-    "matplotlib": {"analysis/drawing"},
+    "matplotlib": {"analysis/drawing", "analysis/positions"},
     "jinja2": {"analysis/page"},
     "optuna": {"tuning/search_space"},
-    "scipy": {"analysis/aggregate", "evaluation/rank_test"},
+    "scipy": {
+        *("analysis/aggregate", "evaluation/rank_test", "evaluation/obedience"),
+        "es/novelty",
+    },
+    "ribs": {"illumination/archive"},
+    "sklearn": {"illumination/trials"},
     "minari": {
         *("imitation/datasets", "imitation/demonstrations"),
         "imitation/recording_env",
@@ -63,11 +69,13 @@ HOMES = {
     "stable_baselines3": {"imitation/sbx_teacher"},
     "imageio": {"evaluation/video"},
     "imageio_ffmpeg": {"evaluation/video"},
+    "PIL": {"evaluation/video"},
 }
 # Folders of jax_es: each imports from those in the rows above it, and from its own.
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
     *("version", "types", "checks", "config", "train_config", "streams"),
+    "cloning_config",
     *("presets", "clipup_presets", "control_presets"),
 }
 LEVELS = [
@@ -78,6 +86,7 @@ LEVELS = [
     {"cli"},
     {"training"},
     {"evaluation", "imitation", "tuning", "benchmarks"},
+    {"illumination"},
     {"analysis"},
     {"programs"},
 ]

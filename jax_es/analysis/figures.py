@@ -247,6 +247,37 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
 
 
 @style()
+def obedience(reports: Sequence[dict[str, Any]]) -> Figure:
+    """Draws the mean return and its standard deviation against the return asked for.
+
+    Obedient policies lie on the diagonal.
+
+    Args:
+        reports: of runs, each as ``evaluate --obedience LOW HIGH --json`` prints it.
+    """
+    names = _short_names([Path(report["run"]) for report in reports])
+    figure, (axis,) = subplots(1)
+    looks = assign_looks({name: name for name in names})
+    for name, report in zip(names, reports, strict=True):
+        rows = [
+            (row["target_return"], row["return_mean"], row["return_std"])
+            for row in report["conditions"]
+            if row["target_return"] is not None and "return_mean" in row
+        ]
+        asked, mean, std = np.transpose(sorted(rows)) if rows else np.zeros((3, 0))
+        axis.errorbar(asked, mean, yerr=std, marker="o", capsize=3, **looks[name])
+    ends = axis.dataLim.intervalx
+    axis.plot(ends, ends, color="0.6", linewidth=0.8, zorder=1, label="obedience")
+    axis.set(
+        title=", ".join(dict.fromkeys(report["env_id"] for report in reports)),
+        xlabel="return asked for",
+        ylabel="episode return",
+    )
+    add_legend(figure, [axis])
+    return figure
+
+
+@style()
 def search(
     outcomes: Sequence[tuple[int, float]], importances: dict[str, float]
 ) -> Figure:

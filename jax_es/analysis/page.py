@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_es.analysis import aggregate, drawing, figures
+from jax_es.analysis import aggregate, archives, drawing, figures
 from jax_es.analysis.curves import (
     SAME_VARIANT,
     TABLE_HEADS,
@@ -18,7 +18,7 @@ from jax_es.analysis.curves import (
 )
 from jax_es.checks import ConfigError
 from jax_es.runs.find import find_run
-from jax_es.runs.method import Method
+from jax_es.runs.method import MAP_ELITES, Method
 from jax_es.runs.reproduce import command, origin
 from jax_es.train_config import differing, flat, flatten
 
@@ -66,11 +66,18 @@ def page(
         title=title,
         heads=TABLE_HEADS[1:],
         tasks=tasks,
-        pictures={task: _pictures(task, panels[task], evolved) for task in tasks},
+        pictures={
+            task: _pictures(
+                *(task, panels[task], evolved),
+                [r for r in runs if (r.task, r.method.name) == (task, MAP_ELITES)],
+            )
+            for task in tasks
+        },
         differences={task: _differences(variants) for task, variants in tasks.items()},
         together=together,
         time=time,
         evaluations=evaluations or {},
+        obedience=_obedience((evaluations or {}).values()),
         videos={str(file): data_url(file) for file in videos},
     )
 
@@ -175,7 +182,9 @@ def _differences(variants: Sequence[Variant]) -> list[list[object]]:
     ]
 
 
-def _pictures(task: str, lines: Lines, evolved: Panels) -> list[dict[str, str]]:
+def _pictures(
+    task: str, lines: Lines, evolved: Panels, filled: Sequence[Run]
+) -> list[dict[str, str]]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
     # Of a single variant, the curve against time says what that against steps does.
     xs = ("env-steps", "seconds") if len(lines) > 1 else ("env-steps",)
@@ -189,7 +198,28 @@ def _pictures(task: str, lines: Lines, evolved: Panels) -> list[dict[str, str]]:
     if task in evolved:
         label = f"Wall-clock time of a generation on {task}"
         drawn[label] = figures.iteration({task: evolved[task]})
+    if filled:
+        grown = archives.growth(sorted_into_panels(filled))
+        drawn[f"Growth of the archives on {task}"] = grown
+        drawn[f"Elites on {task}"] = archives.elites(archives.by_title(filled))
     return [_picture(figure, label) for label, figure in drawn.items()]
+
+
+def _obedience(evaluations: Iterable[Any]) -> list[dict[str, str]]:
+    """Draws the runs that were asked for several returns, a picture an environment."""
+    asked: dict[str, list[Any]] = {}
+    for values in evaluations:
+        parts = values.get("experiments", ())
+        runs = [run for part in parts for run in part.get("runs", ())]
+        for run in runs or [values]:
+            if "obedience" in run:
+                asked.setdefault(run["env_id"], []).append(run)
+    return [
+        _picture(
+            figures.obedience(runs), f"Returns against those asked for on {env_id}"
+        )
+        for env_id, runs in asked.items()
+    ]
 
 
 def _picture(figure: Any, label: str) -> dict[str, str]:

@@ -96,6 +96,8 @@ class Request(NamedTuple):
     run: RunDirectory
     num_devices: int | None
     """CPU devices that JAX starts with; one per core if not given."""
+    unit: str = "steps"
+    """What its checkpoints count."""
 
 
 def train_program(
@@ -125,7 +127,7 @@ def train_program(
             from jax_es.runs.checkpoint import Checkpoints
 
             steps = Checkpoints(run.checkpoints).steps()
-            saved = f"the first {steps[-1] if steps else 0} steps are saved"
+            saved = f"the first {steps[-1] if steps else 0} {request.unit} are saved"
             return report_stopped_run(stop, program, run, saved)
     sys.stderr.write(
         f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "

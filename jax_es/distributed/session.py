@@ -151,7 +151,7 @@ def _check_address(address: str) -> None:
         f"--cluster must be HOST:PORT, as ray start --head prints it, got {address}.",
     )
     try:
-        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"--cluster {address}: nobody answers within {ANSWER_SECONDS:.0f} s "

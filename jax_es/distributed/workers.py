@@ -206,8 +206,11 @@ class Workers:
         now = time.monotonic()
         if now - self._counted > 2.0:
             self._counted = now
-            self._cluster_cores = int(self._ray.cluster_resources().get("CPU", 0))
-        return self._cluster_cores - self._refused
+            cores = int(self._ray.cluster_resources().get("CPU", 0))
+            if cores != self._cluster_cores:
+                # A refused node may be gone, or have come back repaired: ask again.
+                self._cluster_cores, self._refused = cores, 0
+        return max(0, self._cluster_cores - self._refused)
 
     def _grow(self) -> None:
         """Starts workers that are missing, also of nodes that have joined."""

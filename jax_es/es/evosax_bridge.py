@@ -195,12 +195,14 @@ def evosax_strategy(
         if is_antithetic:
             cost = cost.reshape(-1, 2).T.ravel()
         told, _ = evolver.tell(tell_key, members, cost, asked, es_params)
-        # A step that makes NaN of a number (σ may shrink to 0) is not taken.
+        # A step that makes NaN or ∞ of a number (σ may shrink to 0) is not taken.
         before = state.algorithm_state
         is_sound = jax.tree.reduce(
             jnp.logical_and,
             jax.tree.map(
-                lambda new, old: jnp.all(~jnp.isnan(new) | jnp.isnan(old)), told, before
+                lambda new, old: jnp.all(jnp.isfinite(new) | ~jnp.isfinite(old)),
+                told,
+                before,
             ),
         )
         algorithm_state = jax.tree.map(

@@ -84,13 +84,19 @@ class OpenAIES(NamedTuple):
         tell: ``(state, fitness) → (state, info)``; larger fitness is better. Fitness is
             ``[P]`` in the order of the members, or ``[N, 2]`` with column 0 for θ+σε,
             which is the same. With ``interactions_per_generation`` N may be any
-            multiple of the configuration's ``num_pairs``.
+            multiple of the configuration's ``num_pairs``. It is the next two in turn,
+            for strategies that weigh pairs by more than fitness.
+        weigh: ``fitness → weights [N]``, by the configuration's shaping.
+        follow: ``(state, weights [N], fitness) → (state, info)``; fitness is counted,
+            no more.
         noise: the noise family.
     """
 
     init: Callable[[jax.Array, PyTree], ESState]
     ask: Callable[[ESState], AntitheticPopulation]
     tell: Callable[[ESState, ArrayLike], tuple[ESState, ESInfo]]
+    weigh: Callable[[ArrayLike], jax.Array]
+    follow: Callable[[ESState, jax.Array, ArrayLike], tuple[ESState, ESInfo]]
     noise: Noise
 
 
@@ -130,6 +136,9 @@ def openai_es(
         return jnp.asarray(value, jnp.float32)
 
     def tell(state: ESState, fitness: ArrayLike) -> tuple[ESState, ESInfo]:
+        return follow(state, weigh(fitness), fitness)
+
+    def weigh(fitness: ArrayLike) -> jax.Array:
         fitness = jnp.asarray(fitness, jnp.float32)
         given = fitness.shape
         if len(given) == 1 and given[0] % 2 == 0:
@@ -146,13 +155,19 @@ def openai_es(
                 f"[{2 * config.num_pairs}], got {given}; column 0 is "
                 "θ+σε, column 1 is θ−σε."
             )
-        total = weighted_sum(ask(state).key, shape(fitness), state.mean)
+        return shape(fitness)
+
+    def follow(
+        state: ESState, weights: jax.Array, fitness: ArrayLike
+    ) -> tuple[ESState, ESInfo]:
+        num_pairs = len(weights)
+        total = weighted_sum(ask(state).key, weights, state.mean)
         # Without a schedule the division is done in double precision.
         if sigma:
             factor = 1.0 / (2 * num_pairs * sigma_of(state))
         else:
             factor = jnp.float32(1.0 / (2 * num_pairs * config.sigma))
-        return ascend(state, total, fitness, factor)
+        return ascend(state, total, jnp.asarray(fitness, jnp.float32), factor)
 
     shaping = SHAPINGS[config.shaping]
 
@@ -178,4 +193,4 @@ def openai_es(
         state = ESState(mean, optimizer_state, state.generation + 1, state.key)
         return state, info
 
-    return OpenAIES(init, ask, tell, noise)
+    return OpenAIES(init, ask, tell, weigh, follow, noise)

@@ -28,7 +28,7 @@ from evosax.core.fitness_shaping import (
 )
 
 from jax_es.checks import Range, is_of_type, require
-from jax_es.config import ESConfig
+from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
 from jax_es.es.evosax_bridge import EvosaxStrategy, evosax_strategy
 from jax_es.es.optimizers import clipup
@@ -86,13 +86,18 @@ def named_strategy(config: ESConfig, mean: PyTree) -> EvosaxStrategy:
     """Builds the strategy of a configuration.
 
     Args:
-        config: its ``strategy`` is not OpenAI-ES.
+        config: its ``strategy`` is one that holds its members.
         mean: gives the shapes of the weights.
 
     Raises:
         ConfigError: for a hyperparameter that it does not have, or no number.
     """
     name, size = config.strategy, 2 * config.num_pairs
+    require(
+        name not in ESTIMATING,
+        f"es.strategy {name} holds no members; build it with openai_es or "
+        "novelty_search.",
+    )
     given = dict(config.kwargs)
     known = _hyperparameters(name, size, mean)
     for key, value in given.items():

@@ -1,8 +1,9 @@
 """What every strategy is: pure functions over an explicit state."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from jax_es.types import PyTree
 
@@ -43,6 +44,27 @@ class Strategy(Protocol):
         """``(state, fitness [P]) → (state, info)``; larger fitness is better.
 
         ``info`` has ``update_norm``, ``mean_norm`` and ``num_nonfinite``, each ``[]``;
-        strategies that estimate a gradient add its ``gradient_norm``.
+        strategies that estimate a gradient add its ``gradient_norm``. One that
+        :func:`reads_descriptors` takes a :class:`Behaviour`, too.
         """
         ...
+
+
+class Behaviour(NamedTuple):
+    """What the episodes of a generation did."""
+
+    members: np.ndarray
+    """``[P, B]``, each member's mean descriptor."""
+    mean: np.ndarray
+    """``[B]``, that of θ's evaluation."""
+    worth: float
+    """What makes θ the best one so far: the mean return of its evaluation, −∞ if one is
+    not finite, or minus its error under commanded returns."""
+
+
+def reads_descriptors(strategy: Strategy) -> bool:
+    """Returns whether ``tell`` takes a :class:`Behaviour`, too.
+
+    Such a strategy has a ``descriptor_size`` (B) of at least 1.
+    """
+    return getattr(strategy, "descriptor_size", 0) > 0

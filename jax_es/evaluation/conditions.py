@@ -1,9 +1,8 @@
 """Episodes of trained mean policies, as they are and under changed conditions.
 
 All conditions of a run meet the same environment seeds and run in the same compiled
-programs of the batched rollout engine: another target return is another bias
-(``with_target_return``), rounding is other values, and noisy weights are the members
-of a population.
+programs of the batched rollout engine: another target return is the tasks' command,
+rounding is other values, and noisy weights are the members of a population.
 """
 
 import dataclasses
@@ -29,9 +28,13 @@ from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
 from jax_es.runs.method import FREE_SETTINGS
 from jax_es.streams import stream
 from jax_es.train_config import differences, differing
-from jax_es.training.build import with_target_return
 from jax_es.training.generation import evaluation_tasks
-from jax_es.training.load_policy import TrainedMean, check_fits, load_mean
+from jax_es.training.load_policy import (
+    TrainedMean,
+    check_asked,
+    check_fits,
+    load_mean,
+)
 from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree
 
@@ -140,11 +143,6 @@ def prepare(
                 f"{here!r} in {first} and {there!r} in {path}; evaluate them one by "
                 "one."
             )
-        for target_return in {condition.target_return for condition in conditions}:
-            try:
-                weights_under(Condition(target_return), trained)
-            except ConfigError as error:
-                raise ConfigError(f"--target-returns, {path}: {error}") from error
         group = next((g for g in groups if _differ_in_seeds(g, trained)), None)
         if group is None:
             noisy = any(c.weight_noise is not None for c in conditions)
@@ -153,6 +151,13 @@ def prepare(
             group = SeedGroup({}, parts)
             groups.append(group)
         check_fits(trained, group.parts.policy)
+        if any(condition.target_return is not None for condition in conditions):
+            try:
+                check_asked(group.parts.policy, trained.config)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"--target-returns or --obedience, {path}: {error}"
+                ) from error
         group.trained[path] = trained
     return groups
 
@@ -216,7 +221,12 @@ def evaluate(
     tasks = episode_tasks(parts, num_episodes, seed)
     if condition.random_actions:
         return play_at_random(parts.env, tasks)
-    mean = weights_under(condition, trained)
+    if condition.target_return is not None:
+        command = np.full(num_episodes, condition.target_return, np.float32)
+        tasks = tasks._replace(command=command)
+    mean = trained.mean
+    if condition.weights is not None:
+        mean = round_weights(mean, condition.weights)
     if condition.weight_noise is None:
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
     else:
@@ -240,17 +250,3 @@ def episode_tasks(parts: EvaluationParts, num_episodes: int, seed: int) -> Tasks
     return evaluation_tasks(
         seed, 0, num_episodes, parts.env.max_episode_steps, "test tasks"
     )
-
-
-def weights_under(condition: Condition, trained: TrainedMean) -> PyTree:
-    """Returns θ rounded and asked for another return, as the condition says.
-
-    Raises:
-        ConfigError: if the policy has no target return.
-    """
-    mean = trained.mean
-    if condition.weights is not None:
-        mean = round_weights(mean, condition.weights)
-    if condition.target_return is not None:
-        mean = with_target_return(trained.config, mean, condition.target_return)
-    return mean

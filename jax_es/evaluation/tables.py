@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_es.evaluation import obedience
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
 from jax_es.evaluation.rank_test import rank_test
 from jax_es.rollout.evaluator import EpisodeResults
@@ -83,6 +84,8 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
             for condition, result in evaluation.results.items()
         ]
         report["rank_tests"] = rank_tests([evaluation])
+    if (measured := obedience.measured(evaluation)) is not None:
+        report["obedience"] = obedience.as_json(measured)
     return report
 
 
@@ -109,6 +112,7 @@ def experiment_report(
             for c in evaluations[0].results
         ]
         report["rank_tests"] = rank_tests(evaluations)
+        report |= obedience.over_runs(evaluations)
     return report
 
 
@@ -143,10 +147,11 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
 def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     """Returns a Markdown table, and below it what the rank tests say.
 
+    Between them stands how far runs obey, if they were asked for several returns.
     An experiment of several runs ends with rows of its own, over the runs' mean
     returns; its tests are over runs.
     """
-    rows, tests = [], []
+    rows, tests, obeyed = [], [], []
     for evaluations in experiments:
         paths = [str(evaluation.path) for evaluation in evaluations]
         shown = [
@@ -171,7 +176,9 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
             )
             for test in rank_tests(evaluations)
         ]
-    return "\n\n".join([_aligned(rows), *tests])
+        obeyed += obedience.rows(evaluations, name)
+    tables = [_aligned(part) for part in (rows, obeyed) if part]
+    return "\n\n".join([*tables, *tests])
 
 
 def _row(

@@ -1,12 +1,12 @@
-"""One episode of a trained policy as a video file."""
+"""Episodes of trained policies as a video file, side by side."""
 
 import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,17 +20,27 @@ from jax_es.training.load_policy import LoadedPolicy
 FORMATS = (".mp4", ".gif")
 
 
-def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) -> float:
-    """Records one episode, rendered by Gymnasium's own environment.
+def record_video(
+    policies: Mapping[str, LoadedPolicy],
+    env: EnvConfig,
+    file: Path,
+    seed: int,
+    columns: int | None = None,
+) -> list[float]:
+    """Records an episode of each policy, rendered by Gymnasium's own environment.
+
+    They are shown side by side; one that ends before the others stays as it was.
 
     Args:
-        policy: acts.
+        policies: who act, by the caption of each, which the return so far follows; ""
+            for none.
         env: where.
         file: ``.mp4`` or ``.gif``; its folder is created.
-        seed: of the episode.
+        seed: of every episode.
+        columns: pictures side by side, before the next row begins; all if not given.
 
     Returns:
-        The episode's return.
+        The episodes' returns.
 
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.
@@ -41,40 +51,95 @@ def record_video(policy: LoadedPolicy, env: EnvConfig, file: Path, seed: int) ->
     # Without a display Gymnasium would still choose the renderer that needs one.
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
-    with _renderable(env.id):
-        episode = make_single_env(env, "rgb_array")
-    follow_robot(episode)
-    total, done, reward = 0.0, False, 0.0
-    policy.reset()
-    with warnings.catch_warnings(), episode:
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         # Gymnasium tries a window before it renders off screen, and the encoder is a
         # process of its own: neither warning helps a user.
         warnings.simplefilter("ignore")
-        observation, _ = episode.reset(seed=seed)
-        with _renderable(env.id):
-            frame = episode.render()  # the file is opened once there is one
-        rate = episode.metadata.get("render_fps", 30)
-        options: dict[str, Any] = {"fps": rate, "macro_block_size": 2}
+        episodes = [_pictures(*each, env, seed) for each in policies.items()]
+        for episode in episodes:
+            stack.callback(episode.close)
+        now = [next(episode) for episode in episodes]  # before the file is opened
+        options: dict[str, Any] = {"fps": now[0].rate, "macro_block_size": 2}
         if file.suffix == ".gif":
-            options = {"duration": 1000 / rate, "loop": 0}
+            options = {"duration": 1000 / now[0].rate, "loop": 0}
         try:
             with (
                 whole_file(file) as draft,
                 imageio.get_writer(draft, **options) as writer,
             ):
-                while not done:
-                    writer.append_data(np.asarray(frame))  # type: ignore
-                    action = policy(observation, reward)
-                    observation, reward, ended, truncated, _ = episode.step(action)
-                    frame = episode.render()
-                    total += float(reward)
-                    done = ended or truncated
+                while not all(picture.is_last for picture in now):
+                    frame = _in_rows([p.frame for p in now], columns or len(now))
+                    writer.append_data(frame)  # type: ignore
+                    now = [next(e, last) for e, last in zip(episodes, now, strict=True)]
         except OSError as error:
             raise ConfigError(
                 f"{file} cannot be written ({str(error).splitlines()[0]}); choose "
                 "another --video."
             ) from error
-    return total
+    return [picture.total for picture in now]
+
+
+def _in_rows(frames: list[np.ndarray], columns: int) -> np.ndarray:
+    """Puts pictures together, row by row; what is left of the last row is black."""
+    missing = [np.zeros_like(frames[0])] * (-len(frames) % columns)
+    frames = [*frames, *missing]
+    rows = (frames[i : i + columns] for i in range(0, len(frames), columns))
+    return np.vstack([np.hstack(row) for row in rows])
+
+
+class Picture(NamedTuple):
+    """One moment of an episode."""
+
+    frame: np.ndarray
+    """``[height, width, 3]`` uint8."""
+    total: float
+    """The return so far."""
+    is_last: bool
+    """Whether the episode is over."""
+    rate: float
+    """How many moments a second has."""
+
+
+def _pictures(
+    caption: str, policy: LoadedPolicy, env: EnvConfig, seed: int
+) -> Generator[Picture, None, None]:
+    """Plays an episode."""
+    with _renderable(env.id):
+        episode = make_single_env(env, "rgb_array")
+    follow_robot(episode)
+    rate = episode.metadata.get("render_fps", 30)
+    policy.reset()
+    with episode:
+        observation, _ = episode.reset(seed=seed)
+        total, reward, done = 0.0, 0.0, False
+        while True:
+            with _renderable(env.id):
+                frame = np.asarray(episode.render())
+            if caption:
+                frame = _captioned(frame, f"{caption}: {total:.0f}")
+            yield Picture(frame, total, done, rate)
+            if done:
+                return
+            action = policy(observation, reward)
+            observation, reward, ended, truncated, _ = episode.step(action)
+            total += float(reward)
+            done = ended or truncated
+
+
+def _captioned(frame: np.ndarray, text: str) -> np.ndarray:
+    """Writes into the upper left corner of a picture."""
+    from PIL import Image, ImageDraw  # imageio needs it
+
+    image, size = Image.fromarray(frame), max(8, frame.shape[1] // 20)
+    ImageDraw.Draw(image).text(
+        (size / 2, size / 2),
+        text,
+        fill="white",
+        font_size=size,
+        stroke_width=max(1, size // 12),
+        stroke_fill="black",
+    )
+    return np.asarray(image)
 
 
 def follow_robot(episode: gymnasium.Env) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import Progress, opening
-from jax_es.config import CloningConfig
+from jax_es.cloning_config import CloningConfig
 from jax_es.imitation.cloning import Cloner, CloningState
 from jax_es.imitation.datasets import Episodes, read_episodes
 from jax_es.imitation.epoch_records import (
@@ -295,8 +295,8 @@ def _target_returns(
 def _warn_of_odd_settings(
     config: TrainConfig, cloning: CloningConfig, best_return: float
 ) -> None:
-    asked = getattr(config.policy, "target_return", -math.inf)
-    if asked > best_return + 0.5 * abs(best_return):
+    asked = getattr(config.policy, "target_return", None)
+    if asked is not None and asked > best_return + 0.5 * abs(best_return):
         warnings.warn(
             f"policy.target_return {asked:.10g} is far above all that the dataset "
             f"holds, whose best return is {best_return:.1f}; --policy.target-return "

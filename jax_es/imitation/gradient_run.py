@@ -30,7 +30,8 @@ from jax_es.runs.metrics import (
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig, with_target_return
-from jax_es.training.generation import evaluation_tasks, score
+from jax_es.training.generation import evaluation_tasks
+from jax_es.training.objective import score
 from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree, needs_reference
 

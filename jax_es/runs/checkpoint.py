@@ -16,6 +16,10 @@ observation):
   running mean of the gradient estimates, shaped like θ; ``0/count`` counts its updates.
 - ``es/generation``: ``[]`` int32, finished generations; ``es/key``: ``[2]`` uint32, the
   key data of the run's ``jax.random.key`` (threefry2x32).
+- Of novelty search also ``es/others`` (θ and optimizer state of the other parents,
+  ``es/mean`` being that of the one whose turn it is), ``es/archive`` ``[C, B]``, its
+  first ``es/archived`` rows, and ``es/descriptors`` ``[M, B]``
+  (:class:`jax_es.es.novelty.NoveltyState`).
 - ``observation_statistics``: ``count`` ``[]``, ``sum`` ``[O]`` and ``sum_of_squares``
   ``[O]`` of the observations seen so far, float64. The policy sees (o − mean) / std,
   std being at least ``rollout.std_floor``, within ±``rollout.observation_clip`` if
@@ -25,12 +29,22 @@ observation):
   ``total_env_steps``, ``best_evaluation_return``: ``[]``.
 - ``num_pairs``: ``[]``, of the next generation, only where pairs follow the length of
   episodes (``es.interactions_per_generation``).
+- ``commands``: ``high`` and ``least_error``, ``[]``, only where episodes are asked for
+  a return (``es.objective`` commanded-return): the end of the next generation's range,
+  and the least error of θ so far, which decides about ``best``.
 - ``reference``: ``[R, …]``, only of policies with virtual batch normalisation: the
   observations that it normalises activations by.
 
 Runs trained by gradients store ``es/mean``, ``es/generation`` (their steps),
 ``num_evaluations``, ``best_evaluation_return`` and, if they use them,
 ``observation_statistics``; clones also ``optimizer_state``, optax's of AdamW.
+
+Archives store ``es/mean``, the best elite when the last generation began, the counters
+``es/generation``, ``total_env_steps`` and ``best_evaluation_return``, and, but in
+``best``, ``archive``: by ascending ``cell`` ``[N]`` the elites' ``weights`` ``[N, W]``
+(as ``ravel_pytree`` lays a policy's parameters out), ``fitness`` ``[N]`` and
+``descriptors`` ``[N, B]``; ``low`` ``[B]``, and a CVT's ``centroids`` ``[C, B]``.
+``emitter`` is what es needs besides.
 
 Leaves are stored as NumPy arrays with their exact bits (``state_arrays.py``). Bare
 Orbax reads a step as nested dictionaries of them::

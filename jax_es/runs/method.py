@@ -6,15 +6,17 @@ from jax_es.config import STRATEGIES
 from jax_es.train_config import TrainConfig, flat
 
 READ_BY_GRADIENTS = ("env", "policy", "evaluation", "rollout", "seed")
-"""Parts of the configuration that a method that is no strategy reads."""
+"""Parts of the configuration that training by gradients reads."""
 
 CLONING = "cloning"
+
+MAP_ELITES = "map-elites"
 
 TITLES = {
     **{name: name.upper() for name in STRATEGIES},
     **{"openai-es": "OpenAI-ES", "sep-cma-es": "sep-CMA-ES", "rm-es": "Rm-ES"},
-    **{"xnes": "xNES", "simple-es": "simple ES"},
-    **{"sac": "SAC", "td3": "TD3", "cloning": "cloning"},
+    **{"xnes": "xNES", "simple-es": "simple ES", "novelty": "novelty search"},
+    **{"sac": "SAC", "td3": "TD3", "cloning": "cloning", MAP_ELITES: "MAP-Elites"},
 }
 """What methods are called."""
 
@@ -25,6 +27,7 @@ PROGRAMS = {
     "sac": TEACHER,
     "td3": TEACHER,
     "cloning": "jax_es.pretrain",
+    MAP_ELITES: "jax_es.illuminate",
 }
 """What trains by each method."""
 
@@ -35,12 +38,12 @@ FREE_SETTINGS = ("steps",)
 class Method(NamedTuple):
     """How a run was trained.
 
-    A strategy reads the whole configuration and has no settings; other methods read
-    :data:`READ_BY_GRADIENTS` of it.
+    A strategy reads the whole configuration and has no settings. MAP-Elites reads it
+    all, too, and has settings; other methods read :data:`READ_BY_GRADIENTS` of it.
     """
 
     name: str
-    """``"sac"``, ``"td3"``, ``"cloning"``, or a strategy's."""
+    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, or a strategy's."""
     settings: dict[str, Any]
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""
@@ -62,7 +65,8 @@ class Method(NamedTuple):
 
     def reads(self, field: str) -> bool:
         """Returns whether a field of the configuration, by dotted name, matters."""
-        return self.is_evolution or field.split(".")[0] in READ_BY_GRADIENTS
+        reads_all = self.is_evolution or self.name == MAP_ELITES
+        return reads_all or field.split(".")[0] in READ_BY_GRADIENTS
 
     def values(self, config: TrainConfig) -> dict[str, object]:
         """Returns what decides a run, by name: fields, and its own settings."""

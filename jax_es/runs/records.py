@@ -61,12 +61,48 @@ class GenerationRecord:
     best_evaluation_return: float = math.nan
     """Highest ``evaluation_return_mean`` so far, among evaluations all of whose returns
     were finite."""
+    command_low: float = math.nan
+    """Range of the returns that episodes were asked for, as the next; these seven are
+    NaN unless ``--es.objective`` is commanded-return."""
+    command_high: float = math.nan
+    obedience_weight: float = math.nan
+    """How much obedience counted, from 0 to 1."""
+    command_error_mean: float = math.nan
+    """Mean of return − command over the population's finite returns, as the next."""
+    command_error_std: float = math.nan
+    evaluation_command_error: float = math.nan
+    """Mean |return − command| / range over θ's evaluation episodes, whose commands
+    are evenly spaced; NaN while the range is unknown."""
+    least_command_error: float = math.nan
+    """The lowest so far: what decides about the checkpoint ``best``."""
+    coverage: float = math.nan
+    """Share of an archive's cells that have an elite; the next are of archives, too."""
+    qd_score: float = math.nan
+    """Sum of all elites' fitness, each less ``qd_offset``."""
+    best_fitness: float = math.nan
+    """Of the best elite, in the episodes that made it one."""
+    num_new_elites: int = 0
+    """Policies that filled an empty cell."""
+    num_better_elites: int = 0
+    """Policies that took an elite's place."""
+    num_out_of_bounds: int = 0
+    """Policies whose descriptor lies outside of the bounds; they count as at the
+    nearest end."""
+    num_left_out: int = 0
+    """Policies whose fitness or descriptor is NaN or infinite."""
     gradient_norm: float = math.nan
     """Euclidean norm of the estimated gradient."""
     update_norm: float = math.nan
     """Euclidean norm of the change of θ, weight decay included."""
     mean_norm: float = math.nan
     """Euclidean norm of θ after the update."""
+    novelty_mean: float = math.nan
+    """Mean novelty of the members, in the descriptor's unit; as the next two, of
+    novelty search alone."""
+    fitness_weight: float = math.nan
+    """Share of the fitness in the ranks, the rest being novelty's."""
+    num_nonfinite_descriptors: int = 0
+    """Descriptors that were NaN or infinite, those of the members and of θ."""
     slot_utilization: float = math.nan
     """Live slot-steps per computed slot-step, from 0 to 1."""
     seconds_policy: float = math.nan

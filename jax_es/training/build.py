@@ -7,7 +7,7 @@ The only file that imports ``models`` and ``envs`` (settings of the networks sta
 
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
@@ -22,6 +22,8 @@ from envs.atari_env import (
     single_atari_spec,
 )
 from envs.cores import available_cores
+from envs.damages import damage
+from envs.damages import damages as named_damages
 from envs.faults import CheckedEnv, being_made
 from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
@@ -64,6 +66,7 @@ def make_env(
         f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
         for name, value in config.options.items()
     }
+    given["env.descriptor"] = config.described_by or None
     given["rollout.vectorization_mode"] = vectorization_mode
     given = {name: value for name, value in given.items() if value is not None}
     options = {name.rpartition(".")[2]: value for name, value in given.items()}
@@ -119,6 +122,21 @@ def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]
     return tuple(find("--env.wrappers", target) for target in config.wrappers)
 
 
+def damages(config: EnvConfig, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Returns what damages leave of each motor's strength, ``[A]``, by their names.
+
+    Args:
+        config: of the damaged robot.
+        names: of :func:`envs.damages.damage`, or ``all`` alone for all that have one.
+
+    Raises:
+        ValueError: there is no such damage.
+    """
+    if tuple(names) == ("all",):
+        return named_damages(config.id)
+    return {name: damage(config.id, name) for name in names}
+
+
 def env_spec(config: EnvConfig) -> Any:
     """Returns Gymnasium's description of the task, from which ``make`` makes it.
 
@@ -149,6 +167,11 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
         )
     policy = config.policy
     if not isinstance(policy, models.DecisionTransformerConfig):
+        require(
+            getattr(policy, "target_return", None) is None,
+            f"policy {policy_kind(policy)} cannot learn by gradients from rewards with "
+            "policy.target_return; leave it out.",
+        )
         shape = env.observation_space.shape
         return gymnasium.wrappers.TransformObservation(
             env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
@@ -292,12 +315,14 @@ def with_target_return(
     Raises:
         ConfigError: if the policy is not asked for a return.
     """
-    if not isinstance(config.policy, models.DecisionTransformerConfig):
+    if getattr(config.policy, "target_return", None) is None:
         raise ConfigError(
             f"policy {policy_kind(config.policy)} has no target return; choose a "
-            "decision-transformer."
+            "decision-transformer, or train another network with "
+            "--policy.target-return."
         )
-    return models.with_target_return(config.policy, mean, target_return)
+    policy = typing.cast(models.DecisionTransformerConfig, config.policy)
+    return models.with_target_return(policy, mean, target_return)
 
 
 def check_cores(config: RolloutConfig) -> None:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jax_es.config import ESConfig
+from jax_es.es.strategy import Behaviour, reads_descriptors
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
@@ -24,10 +25,21 @@ from jax_es.rollout.observation_statistics import (
 )
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
-from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
+from jax_es.training.objective import (
+    Asked,
+    asked,
+    command_errors,
+    fitness,
+    initial_commands,
+    mean_commands,
+    next_commands,
+    population_commands,
+    record_fields,
+    score,
+)
 from jax_es.training.parts import Parts, reference_shape
 from jax_es.types import PyTree, needs_reference
 
@@ -51,6 +63,9 @@ class TrainState(NamedTuple):
     num_pairs: PyTree = ()
     """Antithetic pairs of the next generation, where they follow the length of
     episodes; ``()`` where they are the configuration's."""
+    commands: PyTree = ()
+    """:class:`~jax_es.training.objective.CommandState` where episodes are asked for a
+    return, else ``()``."""
 
 
 def initial_state(
@@ -82,6 +97,7 @@ def initial_state(
         best_evaluation_return=-math.inf,
         reference=reference,
         num_pairs=() if es.interactions_per_generation is None else es.num_pairs,
+        commands=initial_commands(es),
     )
     return place(parts, state)
 
@@ -129,8 +145,10 @@ class Generation(NamedTuple):
     ``"total"``."""
     slot_utilization: float
     """Live slot-steps / computed slot-steps."""
-    is_best: bool
-    """Whether this generation's mean had the highest evaluation so far."""
+    best: TrainState | None
+    """Before the update, if its mean had the best evaluation so far."""
+    about_commands: dict[str, Any]
+    """Fields of the record, where episodes were asked for a return."""
 
 
 def run_generation(
@@ -147,27 +165,29 @@ def run_generation(
     started = time.perf_counter()
     generation = int(state.es.generation)
     population = parts.strategy.ask(state.es)
-    evaluation = evaluation_tasks(
-        config.seed,
-        generation,
-        config.evaluation.num_episodes,
-        parts.env.max_episode_steps,
-    )
+    evaluation = mean_tasks(parts, state)
     # Further pairs are drawn like the population's own.
     size = 2 * state.num_pairs if state.num_pairs else population.size
-    members = population_tasks(config, generation, state.step_cap, size)
+    asks = asked(config.es, state.commands, generation)
+    members = population_tasks(config, generation, state.step_cap, size, asks)
     result = parts.rollout.evaluate(
         population, evaluation.followed_by(members), view(config, state), on_step
     )
     num_episodes = config.evaluation.num_episodes
     evaluated = result.episodes(slice(None, num_episodes))
     told = result.episodes(slice(num_episodes, None))
-    told_fitness = fitness(told, members.member, config.es)
+    told_errors = command_errors(members, told.returns)
+    weight = asks.weight if asks else 0.0
+    told_fitness = fitness(told, members.member, config.es, told_errors, weight)
+    judged = judge(config, state, evaluation, evaluated.returns)
     update_started = time.perf_counter()
-    es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, told_fitness))
+    seen: tuple[Any, ...] = (told_fitness,)
+    if reads_descriptors(parts.strategy):
+        seen += (behaviour(told, members.member, evaluated, judged.error),)
+    es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, *seen))
     finished = time.perf_counter()
     return Generation(
-        state=state._replace(
+        state=judged.state._replace(
             es=es_state,
             observation_statistics=merge(
                 state.observation_statistics, result.observations
@@ -175,9 +195,7 @@ def run_generation(
             step_cap=next_step_cap(parts, told.lengths),
             num_pairs=next_num_pairs(config.es, told.lengths),
             total_env_steps=state.total_env_steps + result.env_steps,
-            best_evaluation_return=max(
-                state.best_evaluation_return, score(evaluated.returns)
-            ),
+            commands=next_commands(config.es, judged.state.commands, told.returns),
         ),
         evaluation=evaluated,
         population=told,
@@ -190,7 +208,10 @@ def run_generation(
             "total": finished - started,
         },
         slot_utilization=result.slot_utilization,
-        is_best=score(evaluated.returns) > state.best_evaluation_return,
+        best=judged.state if judged.is_best else None,
+        about_commands=record_fields(
+            asks, judged.state.commands, judged.error, told_errors
+        ),
     )
 
 
@@ -200,18 +221,24 @@ def view(config: TrainConfig, state: TrainState) -> View:
 
 
 def population_tasks(
-    config: TrainConfig, generation: int, step_cap: int, size: int
+    config: TrainConfig,
+    generation: int,
+    step_cap: int,
+    size: int,
+    asks: Asked | None = None,
 ) -> Tasks:
     """Lists a generation's episodes: ``[P/2, episodes per member, 2]``, flattened.
 
-    Two successive members share their environment seed (common random numbers): an
-    antithetic pair where there are pairs. The last of an odd number has no partner.
+    Two successive members share their environment seed and command (common random
+    numbers): an antithetic pair where there are pairs. The last of an odd number has no
+    partner.
 
     Args:
         config: of the run.
         generation: which one.
         step_cap: the limit on each episode.
         size: P, the number of members.
+        asks: for which returns episodes are asked, if they are.
     """
     episodes, num_pairs = config.es.episodes_per_member, -(-size // 2)
     rng = stream(config.seed, "population tasks", generation)
@@ -225,12 +252,26 @@ def population_tasks(
     if config.rollout.observation_statistics:
         count = max(1, round(config.rollout.statistics_fraction * total))
         observed[rng.choice(total, count, replace=False)] = True
+    command = None
+    if asks is not None:
+        drawn = population_commands(asks, config.seed, generation, groups, episodes)
+        command = np.broadcast_to(drawn[:, :, None], members.shape)[exist]
     return Tasks(
         member=members[exist],
         seed=seeds[exist],
         max_steps=np.full(total, step_cap, np.int32),
         observed=observed,
+        command=command,
     )
+
+
+def mean_tasks(parts: Parts, state: TrainState) -> Tasks:
+    """Lists the evaluation episodes of a state's mean, with commands if it has some."""
+    config, generation = parts.config, int(state.es.generation)
+    count, limit = config.evaluation.num_episodes, parts.env.max_episode_steps
+    tasks = evaluation_tasks(config.seed, generation, count, limit)
+    asks = asked(config.es, state.commands, generation)
+    return tasks._replace(command=None if asks is None else mean_commands(asks, count))
 
 
 def evaluation_tasks(
@@ -246,22 +287,60 @@ def evaluation_tasks(
     return tasks_of_mean(seeds, max_steps)
 
 
-def fitness(
-    results: EpisodeResults, member: np.ndarray, config: ESConfig
-) -> np.ndarray:
-    """Returns the members' fitness ``[P]``: the mean over each one's episodes.
+class Judged(NamedTuple):
+    """What an evaluation of a state's mean says of it."""
 
-    An episode's is its return, less what its healthy reward does not count.
+    state: TrainState
+    """The state, which now knows of the evaluation."""
+    is_best: bool
+    """Whether no mean was better so far: by the mean return or, where returns are asked
+    for, by the error."""
+    error: float
+    """Of commanded returns; NaN without."""
+
+
+def judge(
+    config: TrainConfig, state: TrainState, tasks: Tasks, returns: np.ndarray
+) -> Judged:
+    """Compares a mean with the best so far.
+
+    Args:
+        config: of the run.
+        state: whose mean.
+        tasks: from :func:`mean_tasks`.
+        returns: ``[E]``, theirs.
+    """
+    found, before = score(returns), state.best_evaluation_return
+    judged = state._replace(best_evaluation_return=max(before, found))
+    asks = asked(config.es, state.commands, int(state.es.generation))
+    errors = command_errors(tasks, returns)
+    if asks is None or errors is None:
+        return Judged(judged, found > before, math.nan)
+    error, least = asks.error(errors), state.commands.least_error
+    is_best = math.isnan(least) or error < least
+    commands = state.commands._replace(least_error=error if is_best else least)
+    return Judged(judged._replace(commands=commands), is_best, error)
+
+
+def behaviour(
+    results: EpisodeResults,
+    member: np.ndarray,
+    evaluation: EpisodeResults,
+    error: float,
+) -> Behaviour:
+    """Returns what members and θ did, each as the mean over its episodes.
 
     Args:
         results: of the population's tasks.
         member: ``[E]``, whose episode each is.
-        config: how the fitness is counted.
+        evaluation: of θ's.
+        error: of θ under commanded returns, NaN without.
     """
-    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
-        omitted = (1.0 - config.healthy_reward_weight) * results.healthy_rewards
-        sums = np.bincount(member, weights=results.returns - omitted)
-    return sums / config.episodes_per_member
+    columns = [np.bincount(member, weights=column) for column in results.descriptors.T]
+    members = np.stack(columns, axis=1) / np.bincount(member)[:, None]
+    mean = evaluation.descriptors.mean(axis=0)
+    worth = score(evaluation.returns) if math.isnan(error) else -error
+    return Behaviour(members, mean, worth)
 
 
 def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
@@ -280,12 +359,6 @@ def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
     return blocks * config.num_pairs
 
 
-def score(returns: np.ndarray) -> float:
-    """Returns the mean return; one that is not finite is below every other."""
-    finite = np.isfinite(returns).all()
-    return float(np.mean(returns)) if finite else -math.inf
-
-
 def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
     """Returns the cap for the next generation: 2 × this one's mean length."""
     factor = parts.config.rollout.step_cap_factor
@@ -293,55 +366,3 @@ def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
     if factor is None:
         return limit
     return min(limit, math.ceil(factor * float(np.mean(lengths))))
-
-
-def generation_record(generation: Generation, elapsed: float) -> GenerationRecord:
-    """Summarises a generation for people and plots.
-
-    Args:
-        generation: the outcome.
-        elapsed: seconds since the run began.
-    """
-    population, evaluation = generation.population, generation.evaluation
-    returns = return_statistics(population.returns)
-    evaluated = return_statistics(evaluation.returns)
-    env_steps = population.env_steps + evaluation.env_steps
-    seconds = generation.seconds
-    other = seconds["total"] - sum(v for k, v in seconds.items() if k != "total")
-    return GenerationRecord(
-        generation=int(generation.state.es.generation) - 1,
-        env_steps=env_steps,
-        total_env_steps=generation.state.total_env_steps,
-        num_episodes=len(population.returns),
-        return_mean=returns.mean,
-        return_std=returns.std,
-        return_min=returns.min,
-        return_max=returns.max,
-        return_p2_5=returns.p2_5,
-        return_p97_5=returns.p97_5,
-        fitness_mean=return_statistics(generation.fitness).mean,
-        num_nonfinite=returns.num_nonfinite,
-        num_failed=int(population.failed.sum()),
-        episode_length_mean=float(population.lengths.mean()),
-        episode_length_max=int(population.lengths.max()),
-        step_cap=generation.step_cap,
-        evaluation_return_mean=evaluated.mean,
-        evaluation_return_std=evaluated.std,
-        evaluation_return_min=evaluated.min,
-        evaluation_return_max=evaluated.max,
-        evaluation_num_nonfinite=evaluated.num_nonfinite,
-        evaluation_length_mean=float(evaluation.lengths.mean()),
-        best_evaluation_return=generation.state.best_evaluation_return,
-        gradient_norm=float(getattr(generation.info, "gradient_norm", math.nan)),
-        update_norm=float(generation.info.update_norm),
-        mean_norm=float(generation.info.mean_norm),
-        slot_utilization=generation.slot_utilization,
-        seconds_policy=seconds["policy"],
-        seconds_environment=seconds["environment"],
-        seconds_noise=seconds["noise"],
-        seconds_update=seconds["update"],
-        seconds_other=other,
-        seconds_total=seconds["total"],
-        env_steps_per_second=env_steps / seconds["total"],
-        seconds_elapsed=elapsed,
-    )

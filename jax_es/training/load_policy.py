@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
     View,
@@ -130,6 +131,8 @@ class LoadedPolicy:
         self.env_options = trained.config.env.options
         self.generation = trained.generation
         self._policy = policy
+        self._config = trained.config
+        self._extra_return = 0.0
         self._observation_shape = observation_shape
         self._variables = {"params": jax.tree.map(jnp.asarray, trained.mean)}
         self._normalizer = trained.view().normalizer(
@@ -158,6 +161,22 @@ class LoadedPolicy:
         """Forgets everything: the next call is the first step of new episodes."""
         self._carry: PyTree = None
         self._num_envs = 0
+
+    def ask(self, target_return: float) -> None:
+        """Asks for an episode return, in the environment's unit, from now on.
+
+        In the middle of an episode, what remains to be returned changes by as much as
+        the return that is asked for.
+
+        Raises:
+            ConfigError: (a ``ValueError``) if the policy cannot be asked.
+        """
+        check_asked(self._policy, self._config)
+        asked = getattr(self._config.policy, "target_return", 0.0)
+        asked = self._variables.get("command", {}).get("target_return", asked)
+        self._extra_return += float(target_return - asked)
+        command = {"target_return": jnp.float32(target_return)}
+        self._variables = {**self._variables, "command": command}
 
     def __call__(
         self, observation: Any, reward: Any = 0.0, first: Any = False
@@ -199,11 +218,15 @@ class LoadedPolicy:
         key = jax.random.fold_in(self._key, self._num_calls)
         keys = key[None] if self._num_envs == 1 else jax.random.split(key, len(batch))
         self._num_calls += 1
+        # A policy counts down from its command by rewards: to pay less adds to what
+        # remains. Where an episode begins, it reads the command and no reward.
+        reward = np.asarray(reward, np.float32) - np.float32(self._extra_return)
+        self._extra_return = 0.0
         self._carry, action = self._act(
             self._variables,
             self._carry,
             batch,
-            np.broadcast_to(np.asarray(reward, np.float32), self._num_envs),
+            np.broadcast_to(reward, self._num_envs),
             np.broadcast_to(np.asarray(first, bool), self._num_envs),
             keys,
         )
@@ -262,6 +285,19 @@ def load_policy(
     policy = make_policy(trained.config.policy, observation_space, action_space)
     check_fits(trained, policy)
     return LoadedPolicy(policy, trained, observation_space, seed)
+
+
+def check_asked(policy: Policy, config: TrainConfig) -> None:
+    """Checks that a policy can be asked for a return.
+
+    Raises:
+        ConfigError: if not.
+    """
+    require(
+        getattr(policy, "reads_command", False),
+        f"policy {policy_kind(config.policy)} has no target return; choose a "
+        "decision-transformer, or train another network with --policy.target-return.",
+    )
 
 
 def check_fits(trained: TrainedMean, policy: Policy) -> None:

@@ -6,6 +6,7 @@ same numbers.
 """
 
 import contextlib
+import dataclasses
 import os
 import time
 import warnings
@@ -34,15 +35,17 @@ from jax_es.training.build import TrainConfig, with_machine
 from jax_es.training.custom_policy import AnyPolicy, with_policy
 from jax_es.training.generation import (
     TrainState,
-    evaluation_tasks,
-    generation_record,
+    judge,
+    mean_tasks,
     place,
     run_generation,
     score,
     template_state,
     view,
 )
+from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts, build
+from jax_es.training.recording import generation_record
 from jax_es.training.shards import check_shards
 from jax_es.training.warm_start import Source, find_source, first_state, provenance
 
@@ -322,8 +325,8 @@ class _Session:
         state = self.state
         self._progress.generation_started(int(state.es.generation))
         generation = run_generation(self._parts, state, self._on_step)
-        if generation.is_best:
-            self._save_best(state, generation.state.best_evaluation_return)
+        if generation.best is not None:
+            self._save_best(generation.best)
         record = generation_record(generation, self._elapsed())
         self._writer.write(record)
         self.state = generation.state
@@ -351,33 +354,31 @@ class _Session:
         more generations has that one instead: its record replaces this one.
         """
         config, state = self._parts.config, self.state
-        tasks = evaluation_tasks(
-            config.seed,
-            int(state.es.generation),
-            config.evaluation.num_episodes,
-            self._parts.env.max_episode_steps,
-        )
+        tasks = mean_tasks(self._parts, state)
         result = self._parts.rollout.evaluate(
             self._parts.strategy.ask(state.es),
             tasks,
             view(config, state),
             self._on_step,
         )
-        final = score(result.returns)
-        if final > state.best_evaluation_return:
-            self._save_best(state, final)
+        judged = judge(config, state, tasks, result.returns)
+        if judged.is_best:
+            self._save_best(judged.state)
         record = evaluation_record(
             int(state.es.generation),
             state.total_env_steps + result.env_steps,
             result.returns,
             result.lengths,
-            max(final, state.best_evaluation_return),
+            judged.state.best_evaluation_return,
             self._elapsed(),
             result.env_steps,
         )
+        asks = asked(config.es, state.commands, record.generation)
+        more = record_fields(asks, judged.state.commands, judged.error)
+        record = dataclasses.replace(record, **more)
         self._writer.write(record)
         self._tell(record)
-        return final
+        return score(result.returns)
 
     def save(self) -> None:
         """Saves the state unless its generation is saved already."""
@@ -386,10 +387,8 @@ class _Session:
             self._checkpoints.save(step, self.state)
             self._saved = step
 
-    def _save_best(self, state: TrainState, best: float) -> None:
-        self._checkpoints.save_best(
-            int(state.es.generation), state._replace(best_evaluation_return=best)
-        )
+    def _save_best(self, state: TrainState) -> None:
+        self._checkpoints.save_best(int(state.es.generation), state)
 
     def _elapsed(self) -> float:
         """Returns the wall-clock seconds since the run began, pauses left out."""

@@ -10,9 +10,13 @@ import jax
 import numpy as np
 
 from jax_es.checks import require
+from jax_es.config import ESTIMATING
 from jax_es.distributed.sharded import ShardedEvaluator, unpacked
 from jax_es.distributed.workers import Workers
-from jax_es.es.openai_es import openai_es
+from jax_es.es.noise import Noise
+from jax_es.es.novelty import novelty_options, novelty_search
+from jax_es.es.openai_es import WeightedSum, openai_es
+from jax_es.es.optimizers import make_optimizer
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
@@ -28,7 +32,7 @@ from jax_es.rollout.memory import (
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.train_config import TrainConfig
+from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import (
     make_devices,
     make_env,
@@ -36,6 +40,7 @@ from jax_es.training.build import (
     make_policy,
     slot_groups,
 )
+from jax_es.training.objective import check_hears
 from jax_es.training.shards import block_size, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
@@ -117,6 +122,7 @@ def build(
             f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
             f"{config.env.id} does not say what it pays for staying healthy.",
         )
+        check_hears(es, parts.policy, policy_kind(config.policy))
         evaluator = None
         if workers is not None:
             parts, evaluator = _on_workers(
@@ -143,14 +149,16 @@ def make_strategy(
         evaluator: which workers sum the noise; this process if not given.
     """
     es, devices = parts.config.es, parts.devices
-    if es.strategy == "openai-es":
+    if es.strategy in ESTIMATING:
         noise = make_noise(es)
         weighted_sum = (
             spread_weighted_sum(noise, devices, on_call, es.num_pairs)
             if evaluator is None
             else evaluator.weighted_sum(block_size(es), on_call)
         )
-        return openai_es(es, noise, weighted_sum)
+        if es.strategy == "openai-es":
+            return openai_es(es, noise, weighted_sum)
+        return _novelty_search(parts, noise, weighted_sum)
     # Late: it loads evosax.
     from jax_es.es.strategies import memory_needs, named_strategy
 
@@ -161,6 +169,38 @@ def make_strategy(
     return named_strategy(
         es, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), mean)
     )
+
+
+def _novelty_search(
+    parts: EvaluationParts, noise: Noise, weighted_sum: WeightedSum
+) -> Strategy:
+    """Builds novelty search; its other parents are drawn, unless a run is gone on from.
+
+    Raises:
+        ConfigError: if episodes have no descriptors, or parents no room.
+    """
+    config, devices = parts.config, parts.devices
+    size = getattr(parts.env, "descriptor_size", 0)
+    require(
+        size > 0,
+        f"es.strategy novelty compares what episodes did, and {config.env.id} has no "
+        "env.descriptor; add --env.descriptor position for a walker, or the indices of "
+        "numbers in an observation, such as --env.descriptor 0 1.",
+    )
+    options, weights = novelty_options(config.es.kwargs), _shape(parts.policy.init)
+    optimizer = jax.eval_shape(make_optimizer(config.es).init, weights)
+    parent = num_bytes((weights, optimizer))
+    # Two copies while the state is updated, on every device.
+    needs = {
+        f"es.kwargs.{name} {count}": devices.count * 2 * count * each
+        for name, count, each in (
+            ("parents", options.parents, parent),
+            ("archive_size", options.archive_size, 4 * size),
+        )
+    }
+    check_memory(needs, devices.memory)
+    draw = parts.policy.init if config.init is None else None
+    return novelty_search(config.es, size, noise, weighted_sum, draw)
 
 
 def build_evaluation(

@@ -27,6 +27,7 @@ FREE_TO_DIFFER = {
     "decision-transformer": ("policy.attention", "policy.target_return"),
     "image-decision-transformer": ("policy.sample_actions", "policy.target_return"),
     "cnn": ("policy.sample_actions",),
+    **dict.fromkeys(("mlp", "linear", "lstm"), ("policy.target_return",)),
 }
 """Fields of each policy in which the two runs may differ: how the same weights read the
 past (on images they are not the same), what return they are asked for, and whether

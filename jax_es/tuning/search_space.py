@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jax_es.checks import ConfigError, is_of_type, require
+from jax_es.config import ESTIMATING
 from jax_es.presets import unknown
 from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
 
@@ -43,12 +44,12 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
 
     own: dict[str, Any] = flat(config)
     rate, sigma = own["es.learning_rate"], own["es.sigma"]
-    is_openai_es = config.es.strategy == "openai-es"
+    is_estimating = config.es.strategy in ESTIMATING
     size = "es.interactions_per_generation"
     size = size if own[size] else "es.num_pairs"
     choices = {
         size: [max(2, own[size] * k // 2) for k in (1, 2, 4, 8)],
-        **({"es.weight_decay": [0.0, 0.001, 0.005]} if is_openai_es else {}),
+        **({"es.weight_decay": [0.0, 0.001, 0.005]} if is_estimating else {}),
     }
     env = make_env(config.env, 1, 1)
     if getattr(env, "pays_healthy_reward", False):
@@ -66,7 +67,7 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
         }
     steps = [f"es.learning_rate={rate / 5:g}:{rate * 5:g}:log"]
     return (
-        *(steps if is_openai_es else []),
+        *(steps if is_estimating else []),
         f"es.sigma={sigma / 4:g}:{sigma * 4:g}:log",
         *(
             f"{field}={','.join(map(str, sorted({*values, own[field]})))}"

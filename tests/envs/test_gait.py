@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.gait import FEET
+from envs.gait import FEET, PARTS
 from envs.make import make
 from envs.mujoco_tasks import TASKS
 
@@ -55,6 +55,10 @@ def test_gait_is_read_off_gymnasiums_contacts(env_id):
     for action in actions:
         env.step(action)
     found = env.descriptors()
+    for part, numbers in PARTS.items():
+        other = make(env_id, 3, num_threads=1, descriptor=part)
+        assert other.descriptor_size == found[:, numbers].shape[1]
+        other.close()
     lengths = []
     for i in range(3):
         expected, length = by_gymnasium(env_id, i + 1, actions[:, i])
@@ -84,7 +88,8 @@ def test_numbers_of_the_last_observation_describe_other_tasks():
     [
         ("CartPole-v1", (4,), r"descriptor: got \(4,\), expected indices from 0 to 3"),
         ("Reacher-v5", "gait", "descriptor: got 'gait'"),
-        ("Hopper-v5", "feet", "descriptor: got 'feet'"),
+        ("Hopper-v5", "hands", "descriptor: got 'hands'"),
+        ("CartPole-v1", "gait", "descriptor: got 'gait', expected indices from 0"),
     ],
 )
 def test_a_descriptor_that_there_is_not_is_named(env_id, descriptor, message):

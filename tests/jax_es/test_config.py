@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError
+from jax_es.cloning_config import CloningConfig
 from jax_es.config import (
-    CloningConfig,
     EnvConfig,
     ESConfig,
     EvaluationConfig,

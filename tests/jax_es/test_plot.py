@@ -253,6 +253,23 @@ def test_conditions_are_the_quartiles_of_each_runs_episodes():
     assert legend(figures.conditions(alike)) == ["x/seed-0", "y/seed-0"]
 
 
+def test_obedience_is_drawn_beside_the_diagonal():
+    rows = [(None, 9.0, 1.0), (8.0, 6.0, 2.0), (0.0, 1.0, 0.5)]
+    rows = [{"target_return": c, "return_mean": m, "return_std": s} for c, m, s in rows]
+    failed = {"target_return": 4.0, "episodes": 2}  # no return is finite
+    reports = [
+        {"run": f"x/seed-{seed}", "env_id": "Hopper-v5", "conditions": [*rows, failed]}
+        for seed in (0, 1)
+    ]
+    figure = figures.obedience(reports)
+    (axis,) = figure.axes
+    line, _, (bars,) = axis.containers[0]
+    assert line.get_xydata().tolist() == [[0, 1], [8, 6]]
+    assert [b[:, 1].tolist() for b in bars.get_segments()] == [[0.5, 1.5], [4, 8]]
+    assert axis.lines[-1].get_xydata().tolist() == [[0, 0], [8, 8]]
+    assert legend(figure) == ["obedience", "seed-0", "seed-1"]
+
+
 def legend(figure):
     (found,) = figure.legends
     return [text.get_text() for text in found.get_texts()]

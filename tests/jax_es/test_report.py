@@ -46,6 +46,12 @@ def page(tmp_path_factory):
         warnings.simplefilter("ignore")
         imageio.imwrite(experiment / "seed-0" / "videos" / "best.mp4", frames, fps=5)
     imageio.imwrite(folder / "other.gif", frames, duration=200)
+    asked = [
+        {"target_return": c, "return_mean": c / 3, "return_std": 1.0} for c in (0, 9)
+    ]
+    measured = {"run": "x", "env_id": "Hopper-v5", "episodes": 2, "conditions": asked}
+    measured["obedience"] = {"spearman": 0.8125, "error": None}
+    (experiment / "seed-1" / "obedience.json").write_text(json.dumps(measured))
     values = {
         "run": EVIL,
         "rows": [{"target": 1.0, "mean": 2.5}, {"target": 2.0, "mean": 3.25}],
@@ -99,12 +105,14 @@ def test_the_page_says_what_was_done(page):
         "env.id Humanoid-v5 → Hopper-v5",  # what differs from the nearest preset
         EVIL,
         "target mean 1 2.5 2 3.25",
+        "obedience spearman 0.8125",
         "one run one rows mean 12346 two run two settings weights int8",
         record["versions"]["jax"],
         record["machine"]["processor"],
         "--env.id Hopper-v5 --seeds 3",
     ):
         assert words in text, words
+    assert 'alt="Returns against those asked for on Hopper-v5"' in page.read_text()
 
 
 @pytest.mark.slow
@@ -132,7 +140,7 @@ def test_a_browser_shows_all_of_it(page, tmp_path):
 
 def small_page(**content):
     empty = {key: {} for key in ("tasks", "pictures", "differences", "evaluations")}
-    none = dict.fromkeys(("together", "time"))
+    none = dict.fromkeys(("together", "time", "obedience"))
     return render(**{**empty, **none, "heads": [], **content})
 
 

@@ -74,7 +74,8 @@ def apply(policy, variables, carry, *inputs):
         seen.append(outputs)
         return select_action(config, actions, outputs, key)
 
-    module = sys.modules[type(policy).apply.__module__]
+    chooses = type(getattr(policy, "inner", policy))
+    module = sys.modules[chooses.apply.__module__]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "select_action", select)
         carry, action = policy.apply(variables, carry, *inputs)

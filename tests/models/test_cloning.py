@@ -38,7 +38,8 @@ def test_who_can_be_cloned():
         make_policy(ImageDecisionTransformerConfig(**SMALL), (1, 36, 36), CHOICE),
     ]
     assert all(isinstance(policy, ClonablePolicy) for policy in clonable)
-    assert not isinstance(make_policy(LSTMConfig(), 5, BOX), ClonablePolicy)
+    for config in (LSTMConfig(), LSTMConfig(target_return=1.0)):
+        assert not isinstance(make_policy(config, 5, BOX), ClonablePolicy)
     lengths = [policy.window_length for policy in clonable]
     assert lengths == [4, 1, 1, 4]
     # In a cache each of the 2 layers has read 4 steps further back.
@@ -52,9 +53,14 @@ def test_who_can_be_cloned():
         (transformer(attention="cache"), 12),
         (transformer(CHOICE, attention="cache"), 12),
         (transformer(attention="cache", action_bins=4), 12),
+        (transformer(film=True), 4),
         (make_policy(MLPConfig(hidden_sizes=(8,)), 5, BOX), 6),
+        (make_policy(MLPConfig(hidden_sizes=(8,), target_return=1.0), 5, BOX), 6),
     ],
-    ids=["window", "cache", "cache-bins", "cache-choice", "mlp"],
+    ids=[
+        *("window", "cache", "cache-bins", "cache-choice", "film"),
+        *("mlp", "mlp-commanded"),
+    ],
 )
 def test_predictions_of_an_episode_are_those_of_acting(
     policy, num_steps, random_params
@@ -62,9 +68,9 @@ def test_predictions_of_an_episode_are_those_of_acting(
     """Its own episode, from its first step; what was asked for was then earned."""
     observations, rewards, first, keys = random_inputs(num_steps, 5)
     earned = rewards[1:].sum() + 200.0  # step t's reward is handed in at t + 1
-    if not isinstance(policy.config, MLPConfig):
+    if policy.config.target_return is not None:
         config = dataclasses.replace(policy.config, target_return=float(earned))
-        policy = dataclasses.replace(policy, config=config)
+        policy = make_policy(config, 5, policy.actions)
     variables = {"params": random_params(policy)}
     _, (outputs, actions) = run(
         policy,

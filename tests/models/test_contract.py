@@ -39,6 +39,7 @@ CASES = {
     "lstm-box": (LSTMConfig(width=8), BOX),
     "afterstate": (AfterstateConfig(hidden_sizes=(4,)), DiscreteActions(5)),
     "lstm-discrete": (LSTMConfig(width=8), CHOICE),
+    "lstm-commanded": (LSTMConfig(width=8, target_return=900.0), BOX),
     "transformer-box": (DecisionTransformerConfig(**SMALL), BOX),
     "transformer-discrete": (DecisionTransformerConfig(**SMALL), CHOICE),
     "transformer-sampled": (

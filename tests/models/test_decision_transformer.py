@@ -12,6 +12,10 @@ from models import (
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
     DiscreteActions,
+    LinearConfig,
+    LSTMConfig,
+    MLPConfig,
+    make_policy,
     with_target_return,
 )
 from tests.models.perturbed import QUICKLY
@@ -208,17 +212,26 @@ def test_errors_name_field_value_and_remedy(field, value, remedy):
 # Other targets from the same program
 
 
-@pytest.mark.parametrize("attention", ["window", "cache"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        dataclasses.replace(CONFIG, attention="cache", film=True),
+        MLPConfig(hidden_sizes=(8,), target_return=7000.0),
+        LinearConfig(target_return=7000.0),
+        LSTMConfig(width=8, target_return=7000.0),
+    ],
+    ids=["window", "cache-film", "mlp", "linear", "lstm"],
+)
 @pytest.mark.parametrize("target", [-1000.0, 1e5])
 def test_weights_that_ask_for_another_return_act_like_its_config(
-    random_params, attention, target
+    random_params, config, target
 ):
-    config = dataclasses.replace(BOX.config, attention=attention)
-    policy = dataclasses.replace(BOX, config=config)
-    params = random_params(policy)
-    other = dataclasses.replace(
-        policy, config=dataclasses.replace(config, target_return=target)
+    other = dataclasses.replace(config, target_return=target)
+    policy, other = (
+        make_policy(each, OBSERVATION_SIZE, BOX.actions) for each in (config, other)
     )
+    params = random_params(policy)
     episode = observations_and_rewards()
     expected = act(other, params, *episode)[1]
     got = act(policy, with_target_return(config, params, target), *episode)[1]
@@ -226,3 +239,9 @@ def test_weights_that_ask_for_another_return_act_like_its_config(
     atol = 2e-5 * max(1.0, abs(target) * config.reward_scale / 10)
     np.testing.assert_allclose(got, expected, atol=atol)
     assert np.abs(act(policy, params, *episode)[1] - expected).max() > 30 * atol
+    # As a command would.
+    asked = {"params": params, "command": {"target_return": jnp.float32(target)}}
+    first = (jnp.float32(1.0), jnp.bool(True), KEY)
+    observation = episode[0][0]
+    action = policy.apply(asked, policy.initial_carry(), observation, *first)[1]
+    np.testing.assert_allclose(action, expected[0], atol=atol)

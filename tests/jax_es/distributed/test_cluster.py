@@ -51,7 +51,13 @@ class Faults:
         self.due = time.monotonic() + self.rng.uniform(0.2, 5.0)
 
     def check(self):
-        """Is called often; makes the next fault when it is time."""
+        """Is called often; makes the next fault when it is time.
+
+        The time is that in which somebody works: starting a worker takes longer than
+        most faults are apart, and ten losses of the same job would end the run.
+        """
+        if not self.busy():
+            self.set_time()
         if time.monotonic() < self.due:
             return
         if len(self.made) == NUM_FAULTS:
@@ -64,12 +70,16 @@ class Faults:
         self.made.append(kind)
         self.set_time()
 
-    def signal(self, signum):
+    def busy(self):
         members = self.team._members
-        there = [member.place.pid for member in members if member.stage == "busy"]
-        if there:
-            os.kill(self.rng.choice(there), signum)
-        return bool(there)
+        return [member.place.pid for member in members if member.stage == "busy"]
+
+    def signal(self, signum):
+        try:
+            os.kill(self.rng.choice(self.busy()), signum)
+        except ProcessLookupError:  # gone with its node, which nobody noticed yet
+            return False
+        return True
 
     def exchange_node(self):
         lost = self.rng.choice(self.nodes)

@@ -21,11 +21,19 @@ from tests.made_runs import save_run
 
 ray = pytest.importorskip("ray")
 
-# Chaotic physics, and shards of some tenths of a second.
+# Chaotic physics, and shards of some tenths of a second. Novelty search takes
+# OpenAI-ES's steps, and reads descriptors besides.
 CONFIG = replace(
     jax_es.preset("half-cheetah", "linear"),
-    es=jax_es.ESConfig(num_pairs=40, sigma=0.1),
-    env=jax_es.EnvConfig(id="HalfCheetah-v5", max_episode_steps=100),
+    es=jax_es.ESConfig(
+        strategy="novelty",
+        kwargs={"parents": 2, "fitness_weight": 0.5},
+        num_pairs=40,
+        sigma=0.1,
+    ),
+    env=jax_es.EnvConfig(
+        id="HalfCheetah-v5", max_episode_steps=100, descriptor=("gait",)
+    ),
     num_generations=3,
 )
 

@@ -1,5 +1,6 @@
 """Evaluation of a run: the numbers, their seeds, the checkpoints, bad input."""
 
+import csv
 import dataclasses
 import json
 import shutil
@@ -97,6 +98,61 @@ def test_a_seed_decides_the_episodes_and_a_checkpoint_the_policy(run):
     assert (earlier.generation, trained.generation) == (1, 3)
     assert not set(evaluate(parts, earlier, 4, seed=0).returns) & set(first)
     parts.close()
+
+
+def test_it_is_asked_for_each_return_of_the_grid(run, folder, capsys, monkeypatch):
+    """As one that is asked in a Gymnasium loop; in JSON, CSV, picture and video."""
+    filmed = {}
+    monkeypatch.setattr(
+        "jax_es.evaluation.video.record_video", lambda p, *_: filmed.update(p)
+    )
+    monkeypatch.setattr("jax_es.evaluation.video.check_encoder", lambda file: None)
+    options = "--checkpoint last --obedience -9000 9000 --levels 5 --episodes 2 --json"
+    files = "--csv grid.csv --picture new/grid.png --video grid.gif"
+    assert main([str(run), *options.split(), *files.split()]) == 0
+    report = json.loads(capsys.readouterr().out)
+    grid = [None, -9000.0, -4500.0, 0.0, 4500.0, 9000.0]
+    assert [c["target_return"] for c in report["conditions"]] == grid
+    means = [c["return_mean"] for c in report["conditions"]]
+    asked = list(filmed.values())
+    assert [*filmed] == [f"{c} asked, returned" for c in ("-9000", "0", "9000")]
+    for policy, mean in zip(asked, means[1::2], strict=True):
+        played = np.mean([play(policy, seed)[0] for seed in seeds(0, 2)])
+        assert mean == pytest.approx(played, rel=2e-3)
+    assert min(np.abs(np.diff(sorted(means[1:])))) > 2e-3 * max(np.abs(means))
+    measures = report["obedience"]
+    assert measures["reached_lowest"] == pytest.approx(min(means[1:]))
+    assert measures["reached_highest"] == pytest.approx(max(means[1:]))
+    assert measures["slope"] == pytest.approx(np.polyfit(grid[1:], means[1:], 1)[0])
+    with open("grid.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["target_return"] for row in rows] == ["", *map(str, grid[1:])]
+    assert [float(row["return_mean"]) for row in rows] == means
+    assert (folder / "new" / "grid.png").stat().st_size > 1000
+
+
+def test_another_return_may_be_asked_for_in_the_middle_of_an_episode(run, cartpole):
+    policy = load_policy(run)
+    scale = load_mean(run).config.policy.reward_scale  # type: ignore
+
+    def remaining():
+        return policy._carry.return_to_go[0] / scale
+
+    policy.ask(900.0)
+    policy(np.zeros(17), 55.0)
+    assert remaining() == pytest.approx(900)
+    policy(np.zeros(17), 10.0)
+    policy.ask(1000.0)
+    policy.ask(400.0)
+    policy(np.zeros(17), 20.0)
+    assert remaining() == pytest.approx(400 - 30)
+    policy(np.zeros(17), 5.0)
+    assert remaining() == pytest.approx(400 - 35)
+    policy.reset()
+    policy(np.zeros(17))
+    assert remaining() == pytest.approx(400)
+    with pytest.raises(ConfigError, match="mlp has no target return; choose"):
+        load_policy(cartpole).ask(1.0)
 
 
 def test_training_met_other_episodes(run):
@@ -249,8 +305,8 @@ def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
     gymnasium.register("Coins-v0", Coins, max_episode_steps=LIMIT)
     filmed = []
 
-    def film(policy, env, file, seed):
-        filmed.append(play(policy, seed)[0])
+    def film(policies, env, file, seed):
+        filmed.extend(play(policy, seed)[0] for policy in policies.values())
 
     monkeypatch.setattr("jax_es.evaluation.video.record_video", film)
     monkeypatch.setattr("jax_es.evaluation.video.check_encoder", lambda file: None)
@@ -281,8 +337,8 @@ class Renderer(gymnasium.Env):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
-        self.shade += 20
-        return np.zeros(2, np.float32), 1.0, self.shade == 100, False, {}
+        self.shade += 20 + int(action[0])
+        return np.zeros(2, np.float32), 1.0, self.shade >= 100, False, {}
 
     def render(self):
         if self.broken:
@@ -291,11 +347,14 @@ class Renderer(gymnasium.Env):
 
 
 class StillPolicy:
+    def __init__(self, action=0.0):
+        self.action = action
+
     def reset(self):
         pass
 
     def __call__(self, observation, reward):
-        return np.zeros(1, np.float32)
+        return np.full(1, self.action, np.float32)
 
 
 @pytest.fixture
@@ -317,23 +376,44 @@ def test_a_video_shows_every_step(renderers, folder, suffix):
     if suffix == ".mp4":
         pytest.importorskip("imageio_ffmpeg")
     file = folder / "new" / f"episode{suffix}"
-    total = record_video(StillPolicy(), EnvConfig("Renderer-v0"), file, seed=0)
-    assert total == 5
+    env = EnvConfig("Renderer-v0")
+    assert record_video({"": StillPolicy()}, env, file, seed=0) == [5]
+    shades = [frame.mean() for frame in frames_of(imageio, file)]
+    np.testing.assert_allclose(shades, [0, 20, 40, 60, 80], atol=6)
+
+
+def test_episodes_are_shown_side_by_side_under_captions(renderers, folder):
+    """The shorter one stays as it ended."""
+    imageio = pytest.importorskip("imageio")
+    file, env = folder / "episodes.gif", EnvConfig("Renderer-v0")
+    policies = {"": StillPolicy(), "asked": StillPolicy(20.0)}
+    assert record_video(policies, env, file, seed=0) == [5, 3]
+    frames = np.stack(frames_of(imageio, file)).astype(float)
+    assert frames.shape == (5, 32, 96, 3)
+    np.testing.assert_allclose(
+        frames[:, -8:, :48].mean(axis=(1, 2, 3)), [0, 20, 40, 60, 80], atol=6
+    )
+    np.testing.assert_allclose(
+        frames[:, -8:, 48:].mean(axis=(1, 2, 3)), [0, 40, 80, 120, 120], atol=6
+    )
+    has_text = frames[:, :16].max(axis=(1, 3)) > 200
+    assert has_text[:, 48:].any(axis=1).all() and not has_text[:, :48].any()
+
+
+def frames_of(imageio, file):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX warns of the decoder's process
         reader = imageio.get_reader(file)
         frames = [np.asarray(frame)[..., :3] for frame in reader]
         reader.close()
-    assert len(frames) == 5
-    shades = [frame.mean() for frame in frames]
-    np.testing.assert_allclose(shades, [0, 20, 40, 60, 80], atol=6)
+    return frames
 
 
 def test_no_renderer_is_one_line_and_leaves_no_file(renderers, folder):
     pytest.importorskip("imageio")
     file = folder / "episode.gif"
     with pytest.raises(ConfigError) as caught:
-        record_video(StillPolicy(), EnvConfig("BrokenRenderer-v0"), file, seed=0)
+        record_video({"": StillPolicy()}, EnvConfig("BrokenRenderer-v0"), file, seed=0)
     (line,) = str(caught.value).splitlines()
     assert "cannot be rendered here (no GL library)" in line
     assert list(folder.iterdir()) == []
@@ -343,9 +423,8 @@ def test_a_video_that_cannot_be_written_is_one_line(renderers, folder):
     pytest.importorskip("imageio")
     (folder / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        record_video(
-            StillPolicy(), EnvConfig("Renderer-v0"), folder / "file" / "x.gif", seed=0
-        )
+        file = folder / "file" / "x.gif"
+        record_video({"": StillPolicy()}, EnvConfig("Renderer-v0"), file, seed=0)
 
 
 @pytest.mark.parametrize(

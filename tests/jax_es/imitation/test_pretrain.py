@@ -9,7 +9,8 @@ import pytest
 
 import jax_es
 from jax_es import pretrain
-from jax_es.config import CloningConfig, EvaluationConfig
+from jax_es.cloning_config import CloningConfig
+from jax_es.config import EvaluationConfig
 from jax_es.imitation import clone_run
 from jax_es.imitation.clone_run import pretrain_run
 from jax_es.imitation.cloning import Cloner

@@ -1,0 +1,157 @@
+"""Does a policy return what it is asked for? Measures over a grid of commands.
+
+c is a command, the return that an episode is asked for; R is the return it has.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from jax_es.evaluation.conditions import Evaluation
+
+COLUMNS = {
+    "spearman": ("rank correlation", "{:.2f}"),
+    "mean_absolute_error": ("mean error", "{:.2f}"),
+    "error_of_reached": ("of the range reached", "{:.0%}"),
+    "error_of_asked": ("of that asked for", "{:.0%}"),
+    "slope": ("slope", "{:.2f}"),
+    "intercept": ("intercept", "{:.2f}"),
+    "reached_lowest": ("lowest mean", "{:.2f}"),
+    "reached_highest": ("highest mean", "{:.2f}"),
+}
+"""A table's: measure → head and format."""
+
+OVER_RUNS = {"median": np.median, "lowest": np.min, "highest": np.max}
+"""What is said of several runs, measure by measure."""
+
+
+class Obedience(NamedTuple):
+    """How far returns follow commands, over all episodes under all commands."""
+
+    spearman: float
+    """Spearman's rank correlation of c and R; 0 if all R are equal."""
+    slope: float
+    """Of the least-squares line R = slope · c + intercept."""
+    intercept: float
+    """Of the same line."""
+    mean_absolute_error: float
+    """Mean of \\|R − c\\|."""
+    reached_lowest: float
+    """The reachable range begins here: the lowest of the commands' mean returns."""
+    reached_highest: float
+    """It ends here: the highest of the commands' mean returns."""
+    error_of_reached: float
+    """Mean absolute error divided by the reachable range; ∞ where that is 0."""
+    error_of_asked: float
+    """Mean absolute error divided by the range of the commands."""
+    error: float
+    """The larger of the two: neither wide commands nor returns that overshoot them
+    make it smaller."""
+
+
+def levels(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Returns ``count`` commands from ``low`` to ``high``, evenly spaced.
+
+    Example:
+        >>> levels(0.0, 3.0, 3)
+        (0.0, 1.5, 3.0)
+    """
+    return tuple(np.linspace(low, high, count).tolist())
+
+
+def obedience(returns: Mapping[float, np.ndarray]) -> Obedience:
+    """Measures how far returns follow commands.
+
+    Args:
+        returns: of the episodes ``[E]`` under each command. Those that are not finite
+            are left out; all measures are NaN unless two commands have others.
+    """
+    finite = {command: r[np.isfinite(r)] for command, r in returns.items()}
+    finite = {command: r for command, r in finite.items() if len(r)}
+    if len(finite) < 2:
+        return Obedience(*[np.nan] * len(Obedience._fields))
+    means = [r.mean() for r in finite.values()]
+    reached, asked = np.ptp(means), np.ptp([*finite])
+    c = np.repeat([*finite], [len(r) for r in finite.values()])
+    all_returns = np.concatenate([*finite.values()])
+    error = np.abs(all_returns - c).mean()
+    line: Any = stats.linregress(c, all_returns)
+    rank: Any = stats.spearmanr(c, all_returns) if np.ptp(all_returns) else None
+    values = (
+        # Without two different returns SciPy warns, and answers with NaN.
+        0.0 if rank is None else rank.statistic,
+        line.slope,
+        line.intercept,
+        error,
+        min(means),
+        max(means),
+        error / reached if reached else np.inf,
+        error / asked,
+        error / min(reached, asked) if reached else np.inf,
+    )
+    return Obedience(*map(float, values))
+
+
+def measured(evaluation: Evaluation) -> Obedience | None:
+    """Measures the obedience of a run; None if it was not asked for several returns."""
+    returns = {
+        condition.target_return: result.returns
+        for condition, result in evaluation.results.items()
+        if condition.target_return is not None
+    }
+    return obedience(returns) if len(returns) > 1 else None
+
+
+def as_json(values: Obedience) -> dict[str, float | None]:
+    """Returns measures by name; None for one that is not finite."""
+    return {
+        k: float(v) if np.isfinite(v) else None for k, v in values._asdict().items()
+    }
+
+
+def over_runs(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Returns each measure's median and range over runs, as JSON; {} without any."""
+    found = [m for each in evaluations if (m := measured(each)) is not None]
+    if not found:
+        return {}
+    return {
+        "obedience": {
+            name: as_json(Obedience(*function(found, axis=0)))
+            for name, function in OVER_RUNS.items()
+        }
+    }
+
+
+def rows(evaluations: Sequence[Evaluation], name: str) -> list[dict[str, str]]:
+    """Returns a table's row for each run, and for several one of their medians.
+
+    Args:
+        evaluations: of the runs.
+        name: of them together.
+    """
+    found = {str(e.path): [m] for e in evaluations if (m := measured(e)) is not None}
+    if len(found) > 1:
+        found[name] = [m for (m,) in found.values()]
+    return [
+        {"run": run}
+        | {
+            head: spread_as(form, [getattr(m, name) for m in each])
+            for name, (head, form) in COLUMNS.items()
+        }
+        for run, each in found.items()
+    ]
+
+
+def spread_as(form: str, values: Sequence[float]) -> str:
+    """Returns the only value, or the median of several and their range.
+
+    Example:
+        >>> spread_as("{:.0%}", [0.5, 1.0, np.inf])
+        '100 % (50 % to ∞)'
+    """
+    parts = np.median(values), min(values), max(values)
+    texts = ["∞" if np.isinf(part) else form.format(part) for part in parts]
+    texts = [text.replace("%", " %") for text in texts]
+    return texts[0] if len(values) == 1 else "{} ({} to {})".format(*texts)

@@ -1,0 +1,147 @@
+"""Fills an archive: ``python -m jax_es.illuminate [PRESET] [--policy KIND]``.
+
+MAP-Elites keeps of every kind of behaviour the best policy seen. What it leaves is a
+run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it, and
+``load_archive`` reads all its policies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from jax_es.checks import require
+from jax_es.cli.options import (
+    input_errors,
+    parse_options,
+    run_program,
+    split_command_line,
+)
+from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
+from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
+from jax_es.presets import PRESETS, preset
+from jax_es.runs.directory import check_method
+from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
+
+DEFAULT_PRESET = "ant-uni"
+
+DESCRIPTION = f"""Fills an archive with many different good policies (MAP-Elites).
+
+PRESET: {", ".join(PRESET_SETTINGS)} (default: {DEFAULT_PRESET}), or any other with
+--env.descriptor: {", ".join(name for name in PRESETS if name not in PRESET_SETTINGS)}.
+
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
+
+The options' defaults below are those of the chosen preset."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments(RunArguments):
+    """The command line, after PRESET and KIND."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    archive: Annotated[ArchiveConfig, tyro.conf.arg(name="")]
+    video: Path | None = None
+    """At the end, record nine elites, good ones that differ most, side by side into
+    this file (.mp4 or .gif). With --resume of a finished run that is all it does."""
+
+    def __post_init__(self) -> None:
+        """Checks the video's ending before anything runs."""
+        if self.video is not None:
+            from jax_es.evaluation.video import check_encoder
+
+            check_encoder(self.video)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    return run_program(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    requests: list[Request] = []
+
+    def read(argv: list[str]) -> Request:
+        requests.append(parse(argv))
+        return requests[0]
+
+    code = train_program("illuminate", argv, read, _train)
+    video = requests[0].arguments.video
+    if code == 0 and video is not None:  # now a stop signal ends it at once
+        from jax_es.illumination.wall import record_elites
+
+        with input_errors():
+            record_elites(requests[0].run.path, video)
+    return code
+
+
+def parse(argv: list[str]) -> Request:
+    """Reads the command line.
+
+    Raises:
+        ConfigError: for unknown names and impossible values.
+    """
+    line = split_command_line(argv)
+    name = DEFAULT_PRESET if line.preset is None else line.preset
+    if line.resumes_as_stored:
+        stored = stored_run(line)
+        check_method(stored, ArchiveConfig().method()._replace(settings={}))
+        config, archive = stored.config(), settings_of(stored.method())
+    else:
+        config = preset(name, line.kind)
+        archive = PRESET_SETTINGS.get(name, ArchiveConfig())
+        rollout = dataclasses.replace(config.rollout, observation_statistics=False)
+        config = dataclasses.replace(config, rollout=rollout)
+        if isinstance(config.policy, CustomPolicyConfig):
+            from jax_es.training.custom_policy import with_options
+
+            config = with_options(config)
+    arguments = parse_options(
+        Arguments,
+        line.rest,
+        "illuminate",
+        default=Arguments(config=config, archive=archive),
+        description=DESCRIPTION,
+        learning_rate="--es.learning-rate",
+    )
+    from jax_es.training.build import check_cores, with_game
+
+    config = with_game(arguments.config)
+    if arguments.resume:
+        run = arguments.run_to_resume()
+        arguments.check_imports(config, run, line)
+    else:
+        check_cores(config.rollout)
+        run = arguments.new_run(f"{name}-seed{config.seed}")
+    require(
+        config.env.descriptor != (),
+        f"env.descriptor must say what describes an episode of {config.env.id}; add "
+        "--env.descriptor position, feet or gait for MuJoCo's walkers, or indices of "
+        "an observation.",
+    )
+    return Request(
+        arguments, config, name, run, config.rollout.num_devices, unit="generations"
+    )
+
+
+def _train(request: Request, check_stop: Callable[[], None]) -> None:
+    from jax_es.illumination.run import illuminate_run
+
+    arguments = request.arguments
+    illuminate_run(
+        request.config,
+        arguments.archive,
+        request.run.path,
+        arguments.resume,
+        request.preset,
+        check_stop,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""How an archive grows: a generation is proposed, evaluated, and sorted in."""
+
+import math
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_es.illumination.archive import Added, Archive
+from jax_es.illumination.emitters import (
+    Candidates,
+    Emitter,
+    EvolutionStrategies,
+    IsoLine,
+    Weights,
+)
+from jax_es.illumination.settings import ArchiveConfig, axes_of
+from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.runs.records import GenerationRecord, return_statistics
+from jax_es.training.generation import evaluation_tasks, population_tasks
+from jax_es.training.objective import fitness, score
+from jax_es.training.parts import EvaluationParts, Parts
+from jax_es.types import PyTree
+
+
+class Illumination:
+    """An archive that grows by generations.
+
+    Args:
+        parts: what evaluates; :class:`~jax_es.training.parts.Parts` for emitter es.
+        settings: the archive, and what fills it.
+        emitter: what fills it, if not what the settings say.
+
+    Attributes:
+        config: of the parts.
+        archive: the elites so far.
+        weights: policies as vectors.
+        generation: generations done.
+        total_env_steps: environment steps taken, evaluation included.
+        best_evaluation_return: the highest mean evaluation return so far.
+        mean: θ of the last generation, the best elite then.
+        is_best: whether the last generation's was the highest.
+    """
+
+    def __init__(
+        self,
+        parts: EvaluationParts,
+        settings: ArchiveConfig,
+        emitter: Emitter | None = None,
+    ) -> None:
+        config = self.config = parts.config
+        self._parts = parts
+        size = getattr(parts.env, "descriptor_size", 0)
+        axes = axes_of(settings, config.env.descriptor, size)
+        self.weights = Weights(parts.policy.init)
+        self.archive = Archive(settings, axes, self.weights.size, config.seed)
+        if emitter is None:
+            known = settings, self.weights, config.seed
+            if isinstance(parts, Parts):
+                emitter = EvolutionStrategies(*known, parts.strategy)
+            else:
+                emitter = IsoLine(*known)
+        self.emitter, self._settings = emitter, settings
+        self.generation, self.total_env_steps = 0, 0
+        self.best_evaluation_return = -math.inf
+        self.is_best = False
+        self.mean = self.weights.tree(jnp.zeros(self.weights.size))
+
+    def advance(
+        self,
+        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
+        elapsed: Callable[[], float] = time.perf_counter,
+    ) -> GenerationRecord:
+        """Runs one generation; returns its record.
+
+        Args:
+            on_step: called often.
+            elapsed: seconds since the run began.
+        """
+        started, config, limit = (
+            time.perf_counter(),
+            self.config,
+            self._parts.env.max_episode_steps,
+        )
+        population = self.emitter.ask(self.generation, self.archive.elites())
+        count = config.evaluation.num_episodes
+        evaluation = evaluation_tasks(config.seed, self.generation, count, limit)
+        tasks = population_tasks(config, self.generation, limit, population.size)
+        result = self._parts.rollout.evaluate(
+            population, evaluation.followed_by(tasks), on_step=on_step
+        )
+        updating = time.perf_counter()
+        evaluated = result.episodes(slice(None, count))
+        told = result.episodes(slice(count, None))
+        first = np.zeros(count, np.int32)
+        offered = self.emitter.tell(
+            self.generation,
+            self._outcome(evaluated, first, count),
+            self._outcome(told, tasks.member, config.es.episodes_per_member),
+        )
+        added = self.archive.add(*offered)
+        self.generation += 1
+        self.total_env_steps += result.env_steps
+        value = score(evaluated.returns)
+        self.is_best = value > self.best_evaluation_return
+        self.best_evaluation_return = max(self.best_evaluation_return, value)
+        self.mean = jax.device_get(population.mean)
+        seconds = {
+            **result.seconds,
+            "update": time.perf_counter() - updating,
+            "total": time.perf_counter() - started,
+        }
+        return self._record(result, evaluated, told, added, seconds, elapsed())
+
+    def _outcome(
+        self, results: EpisodeResults, member: np.ndarray, episodes: int
+    ) -> Candidates:
+        """Returns fitness and descriptors by member: means over its episodes."""
+        es = self.config.es
+        per_episode = fitness(results, np.arange(len(member)), es)
+        per_episode = per_episode * es.episodes_per_member
+        return Candidates(
+            np.zeros((0, 0)),
+            np.bincount(member, weights=per_episode) / episodes,
+            np.stack(
+                [
+                    np.bincount(member, weights=numbers) / episodes
+                    for numbers in results.descriptors.T
+                ],
+                axis=1,
+            ),
+        )
+
+    def _record(
+        self,
+        result: EpisodeResults,
+        evaluated: EpisodeResults,
+        told: EpisodeResults,
+        added: Added,
+        seconds: dict[str, float],
+        elapsed: float,
+    ) -> GenerationRecord:
+        returns = return_statistics(told.returns)
+        evaluation = return_statistics(evaluated.returns)
+        elites = self.archive.elites()
+        return GenerationRecord(
+            generation=self.generation - 1,
+            env_steps=result.env_steps,
+            total_env_steps=self.total_env_steps,
+            num_episodes=len(told.returns),
+            return_mean=returns.mean,
+            return_std=returns.std,
+            return_min=returns.min,
+            return_max=returns.max,
+            return_p2_5=returns.p2_5,
+            return_p97_5=returns.p97_5,
+            num_nonfinite=returns.num_nonfinite,
+            num_failed=int(told.failed.sum()),
+            episode_length_mean=float(told.lengths.mean()),
+            episode_length_max=int(told.lengths.max()),
+            step_cap=self._parts.env.max_episode_steps,
+            evaluation_return_mean=evaluation.mean,
+            evaluation_return_std=evaluation.std,
+            evaluation_return_min=evaluation.min,
+            evaluation_return_max=evaluation.max,
+            evaluation_num_nonfinite=evaluation.num_nonfinite,
+            evaluation_length_mean=float(evaluated.lengths.mean()),
+            best_evaluation_return=self.best_evaluation_return,
+            coverage=self.archive.coverage,
+            qd_score=self.archive.qd_score,
+            best_fitness=float(elites.fitness.max(initial=-math.inf)),
+            num_new_elites=added.num_new,
+            num_better_elites=added.num_better,
+            num_out_of_bounds=added.num_out_of_bounds,
+            num_left_out=added.num_left_out,
+            slot_utilization=result.slot_utilization,
+            seconds_policy=seconds["policy"],
+            seconds_environment=seconds["environment"],
+            seconds_noise=seconds["noise"],
+            seconds_update=seconds["update"],
+            seconds_other=2 * seconds["total"] - sum(seconds.values()),
+            seconds_total=seconds["total"],
+            env_steps_per_second=result.env_steps / seconds["total"],
+            seconds_elapsed=elapsed,
+        )
+
+    def state(self, whole: bool = True) -> PyTree:
+        """Returns what a checkpoint holds; without the archive if not ``whole``."""
+        state = {
+            "es": {"mean": self.mean, "generation": np.int32(self.generation)},
+            "total_env_steps": self.total_env_steps,
+            "best_evaluation_return": self.best_evaluation_return,
+        }
+        if whole:
+            state |= {"archive": self.archive.state(), "emitter": self.emitter.state()}
+        return state
+
+    def restore(self, state: PyTree) -> None:
+        """Takes up what a checkpoint holds."""
+        archive = state["archive"]
+        if "centroids" in archive:  # k-means may find others on another machine
+            self.archive = Archive(
+                self._settings,
+                self.archive.axes,
+                self.weights.size,
+                centroids=archive["centroids"],
+            )
+        self.archive.restore(archive)
+        self.emitter.restore(state.get("emitter", {}))
+        self.mean = state["es"]["mean"]
+        self.generation = int(state["es"]["generation"])
+        self.total_env_steps = int(state["total_env_steps"])
+        self.best_evaluation_return = float(state["best_evaluation_return"])

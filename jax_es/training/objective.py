@@ -1,0 +1,222 @@
+"""What counts in the fitness: the return, or also obedience to a commanded return.
+
+Under ``--es.objective commanded-return`` each episode is asked for a return c, its
+*command*, and its fitness is
+
+    (1 − w) R − w |R − c|
+
+of the return R. Weight w = 1 is obedience alone; w = 0 is the return, hence ordinary
+training. As c ≥ R gives R (up to a constant) for every w, the weight only decides about
+more than was asked for: w < ½ still pays for it, and w > ½ charges for it.
+
+The command is part of the task, never of θ. Upside-Down RL (arXiv 1912.02875) trains on
+commands by gradients; of an evolved objective we know no publication.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_es.checks import require
+from jax_es.config import ESConfig
+from jax_es.rollout.evaluator import EpisodeResults
+from jax_es.rollout.tasks import Tasks
+from jax_es.runs.records import return_statistics
+from jax_es.streams import stream
+from jax_es.types import Policy, PyTree
+
+BEST_SHARE = 0.1
+"""Share of a generation's episodes, those with the highest returns, that the range of
+the next commands follows."""
+
+
+class CommandState(NamedTuple):
+    """What the next generation's commands depend on."""
+
+    high: float
+    """End of the range; at or below its begin while nothing is known of it."""
+    least_error: float
+    """Least ``Asked.error`` of θ so far; NaN before the first evaluation, ∞ while the
+    range or returns were unknown."""
+
+
+class Asked(NamedTuple):
+    """What one generation's episodes are asked for, and how obedience counts."""
+
+    low: float
+    """The range of commands, in the environment's reward unit, as the next."""
+    high: float
+    weight: float
+    """w, from 0 to 1."""
+
+    @property
+    def is_range(self) -> bool:
+        """Whether there is one yet; until then returns count, and all ask for low."""
+        return self.high > self.low
+
+    def error(self, errors: np.ndarray) -> float:
+        """Returns the mean |R − c| / (high − low); ∞ without a range or a return.
+
+        Args:
+            errors: ``[E]``, R − c.
+        """
+        if not (self.is_range and np.isfinite(errors).all()):
+            return math.inf
+        return float(np.abs(errors).mean()) / (self.high - self.low)
+
+
+def initial_commands(config: ESConfig) -> PyTree:
+    """Returns the state before the first generation; ``()`` without commands."""
+    if config.objective == "return":
+        return ()
+    given = config.command_high
+    return CommandState(config.command_low if given is None else given, math.nan)
+
+
+def asked(config: ESConfig, commands: PyTree, generation: int) -> Asked | None:
+    """Returns what a generation is asked for, known before it begins.
+
+    Args:
+        config: the hyperparameters.
+        commands: the state, ``()`` without commands.
+        generation: which one.
+    """
+    if config.objective == "return":
+        return None
+    # Late: it loads optax, which no other line of this file needs.
+    from jax_es.es.optimizers import schedule
+
+    weight, end = config.obedience_weight, config.obedience_weight_end
+    way = schedule(config, weight, end)
+    if way is not None:
+        weight = float(np.asarray(way(generation)))
+    found = Asked(config.command_low, commands.high, weight)
+    return found if found.is_range else Asked(config.command_low, commands.high, 0.0)
+
+
+def next_commands(config: ESConfig, commands: PyTree, returns: np.ndarray) -> PyTree:
+    """Returns the state after a generation.
+
+    The range, if its end is not given, ends at mean + standard deviation of the best
+    episodes, which is what Upside-Down RL explores with.
+
+    Args:
+        config: the hyperparameters.
+        commands: the state before, ``()`` without commands.
+        returns: ``[E]``, the population's.
+    """
+    if config.objective == "return" or config.command_high is not None:
+        return commands
+    returns = np.sort(returns[np.isfinite(returns)])
+    best = returns[-max(1, round(BEST_SHARE * returns.size)) :]
+    if not best.size:
+        return commands
+    return commands._replace(high=float(best.mean() + best.std()))
+
+
+def population_commands(
+    asked: Asked, seed: int, generation: int, groups: int, episodes: int
+) -> np.ndarray:
+    """Draws a generation's commands ``[groups, episodes]``, evenly over the range.
+
+    The range has a stratum for each of them: those of a group of members, which share
+    commands, lie in as many equal parts, and each part is spread over the groups.
+    """
+    rng = stream(seed, "commands", generation)
+    within = np.broadcast_to(np.arange(groups)[:, None], (groups, episodes))
+    within = rng.permuted(within, axis=0) + rng.random((groups, episodes))
+    share = (np.arange(episodes) + within / groups) / episodes
+    return on_range(asked, share)
+
+
+def mean_commands(asked: Asked, num_episodes: int) -> np.ndarray:
+    """Returns the commands of θ's own evaluation: evenly spaced, the ends included."""
+    return on_range(asked, np.linspace(0, 1, num_episodes))
+
+
+def on_range(asked: Asked, share: np.ndarray) -> np.ndarray:
+    """Returns commands at shares of the range."""
+    width = asked.high - asked.low if asked.is_range else 0.0
+    return (asked.low + width * share).astype(np.float32)
+
+
+def command_errors(tasks: Tasks, returns: np.ndarray) -> np.ndarray | None:
+    """Returns R − c ``[E]`` of episodes; None if none was asked for a return."""
+    return None if tasks.command is None else returns - np.float64(tasks.command)
+
+
+def fitness(
+    results: EpisodeResults,
+    member: np.ndarray,
+    config: ESConfig,
+    errors: np.ndarray | None = None,
+    weight: float = 0.0,
+) -> np.ndarray:
+    """Returns the members' fitness ``[P]``: the mean over each one's episodes.
+
+    An episode's is its return R, less what its healthy reward does not count; where a
+    return c is asked for, (1 − w) times that, less w |R − c|.
+
+    Args:
+        results: of the population's tasks.
+        member: ``[E]``, whose episode each is.
+        config: how the fitness is counted.
+        errors: ``[E]``, R − c.
+        weight: w.
+    """
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
+        omitted = (1.0 - config.healthy_reward_weight) * results.healthy_rewards
+        terms = results.returns - omitted
+        if errors is not None:
+            terms = (1.0 - weight) * terms - weight * np.abs(errors)
+        sums = np.bincount(member, weights=terms)
+    return sums / config.episodes_per_member
+
+
+def score(returns: np.ndarray) -> float:
+    """Returns the mean return; one that is not finite is below every other."""
+    finite = np.isfinite(returns).all()
+    return float(np.mean(returns)) if finite else -math.inf
+
+
+def record_fields(
+    asked: Asked | None,
+    commands: PyTree,
+    evaluated: float,
+    told: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Returns a record's fields about commands; none without commands.
+
+    Args:
+        asked: what the generation was asked for.
+        commands: the state after it.
+        evaluated: the error of θ's evaluation, from :meth:`Asked.error`.
+        told: ``[E]``, R − c of the population's episodes, if there is one.
+    """
+    if asked is None:
+        return {}
+    errors = return_statistics([] if told is None else told)
+    return {
+        "command_low": asked.low,
+        "command_high": asked.high,
+        "obedience_weight": asked.weight,
+        "command_error_mean": errors.mean,
+        "command_error_std": errors.std,
+        "evaluation_command_error": evaluated,
+        "least_command_error": commands.least_error,
+    }
+
+
+def check_hears(config: ESConfig, policy: Policy, kind: str) -> None:
+    """Checks that a policy reads the return that it is asked for.
+
+    Raises:
+        ConfigError: if not.
+    """
+    require(
+        config.objective == "return" or getattr(policy, "reads_command", False),
+        f"es.objective {config.objective} asks for a return, which policy {kind} does "
+        "not read; choose a decision-transformer, or add --policy.target-return (mlp, "
+        "linear, lstm).",
+    )

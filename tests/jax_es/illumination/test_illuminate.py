@@ -1,0 +1,144 @@
+"""Runs of illuminate and adapt: on disk, resumed, reloaded, drawn."""
+
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from jax_es import adapt, evaluate, illuminate, load_archive, load_policy, plot, report
+from jax_es.es.population import MeanPopulation
+from jax_es.illumination.repertoire import read_archive
+from jax_es.rollout.tasks import Tasks
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.metrics import read_metrics
+from jax_es.training.parts import build_evaluation
+from tests.comparing import numbers
+
+TINY = [
+    *("hopper-uni", "--env.max-episode-steps", "12", "--policy", "linear"),
+    *("--batch-size", "6", "--cells", "8", "--initial-batches", "1"),
+    *("--evaluation.num-episodes", "1", "--num-generations", "4"),
+    *("--checkpoint-every", "1", "--rollout.num-slots", "8"),
+    *("--rollout.num-devices", "1", "--rollout.num-threads", "1"),
+]
+
+
+def filled(name, *more):
+    assert illuminate.main([*TINY, "--name", name, *more]) == 0
+    return Path("runs", name)
+
+
+def same_archive(one, two):
+    for a, b in zip(
+        read_archive(one).archive.elites(),
+        read_archive(two).archive.elites(),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def run(stay_as_configured, tmp_path_factory):
+    """A finished run; its folder is not to be changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("filled"))
+        return filled("whole").absolute()
+
+
+class Killed(BaseException):
+    """As sudden as ``kill -9``: nothing is written any more."""
+
+
+@pytest.mark.parametrize(
+    "emitter", ["iso+line", pytest.param("es", marks=pytest.mark.slow)]
+)
+def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch):
+    more = ["--emitter", emitter]
+    if emitter == "es":
+        more += ["--es.num-pairs", "3", "--steps-per-parent", "2"]
+        run = filled("es", *more)
+    save = Checkpoints.save
+
+    def killed(self, step, state):
+        if step == 3:
+            raise Killed
+        return save(self, step, state)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Checkpoints, "save", killed)
+        filled("killed", *more)
+    assert len(read_metrics("runs/killed")) == 3
+    resume = ["--resume", "--name", "killed", "--num-generations", "4"]
+    assert illuminate.main(resume) == 0
+    same_archive(run, "runs/killed")
+    assert numbers(run) == numbers("runs/killed")
+    first = read_metrics(run)
+    assert 0 < first[0].coverage <= first[-1].coverage
+    assert first[-1].qd_score > 0  # the offset is below all fitness
+
+
+def test_an_elite_acts_as_the_member_that_it_was(run):
+    repertoire = load_archive(run)
+    assert len(repertoire) == len(repertoire.fitness) == len({*repertoire})
+    best = repertoire.cells[repertoire.fitness.argmax()]
+    policy = repertoire[best]
+    parts = build_evaluation(repertoire.config, 1)
+    seed = np.array([7], np.int32)
+    tasks = Tasks(np.array([-1], np.int32), seed, np.array([12]), np.zeros(1, bool))
+    result = parts.rollout.evaluate(MeanPopulation(repertoire.params(best)), tasks)
+    env = gymnasium.make(policy.env_id, **policy.env_options)
+    observation, _ = env.reset(seed=7)
+    total, done = 0.0, False
+    while not done:
+        observation, reward, ended, cut, _ = env.step(policy(observation))
+        total, done = total + float(reward), ended or cut
+    np.testing.assert_allclose(total, result.returns[0], rtol=1e-4)
+    assert result.descriptors.shape == (1, 1)
+    parts.close()
+    cell = repertoire.cell_of(repertoire.descriptors)
+    np.testing.assert_array_equal(cell, repertoire.cells)
+    missing = next(c for c in range(9) if c not in repertoire)
+    with pytest.raises(KeyError):
+        repertoire[missing]
+    assert "elites in 8 cells for Hopper-v5, 36 parameters" in repr(repertoire)
+
+
+def test_other_programs_take_the_run(run, capsys):
+    assert "MAP-Elites" in repr(load_policy(run, "last"))
+    assert evaluate.main([str(run), "--episodes", "1", "--checkpoint", "last"]) == 0
+    assert plot.main([str(run), "--figure", "all", "--output", "pictures"]) == 0
+    drawn = {file.stem for file in Path("pictures").iterdir()}
+    assert {"learning", "growth", "elites"} <= drawn
+    assert report.main([str(run), "--output", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "jax_es.illuminate hopper-uni" in page and "Elites on Hopper-v5" in page
+
+
+def test_adapt_prints_a_row_for_each_damage_and_rule(run, capsys):
+    options = ["--damage", "foot", "hip-weak", "--trials", "2", "--seeds", "2"]
+    options += ["--reevaluations", "1"]
+    where = ["--output", "pictures/recovery.png", "--baselines"]
+    capsys.readouterr()
+    assert adapt.main([str(run), *options, *where]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) == 2 * 4 and rows[0].startswith("| foot | ite |")
+    assert Path("pictures/recovery.png").stat().st_size > 12_000
+    capsys.readouterr()
+    assert adapt.main([str(run), *options, *where[:2], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["recoveries"]
+    assert len(found) == 4 and {*found[0]["cells"]} <= {*load_archive(run)}
+
+
+class TestBadInput:
+    def test_a_resume_that_would_change_the_archive(self, run, refused):
+        resume = [*TINY, "--resume", "--name", run.name, "--runs-dir", run.parent]
+        refused(illuminate.main, [*resume, "--high", "2"], "high was [], now [2.0]")
+        refused(illuminate.main, [*resume, "--cells", "9"], "cells was [8], now [9]")
+        other = [*resume, "--env.id", "Walker2d-v5"]
+        refused(illuminate.main, other, "env.id was 'Hopper-v5', now 'Walker2d-v5'")
+
+    def test_what_is_no_damage(self, run, refused):
+        refused(adapt.main, [run, "--damage", "leg"], "damage 'leg' is unknown")
+        refused(adapt.main, [run, "--damage", "foot", "--trials", "0"], "trials must")
