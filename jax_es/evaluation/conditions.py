@@ -221,9 +221,11 @@ def evaluate(
     tasks = episode_tasks(parts, num_episodes, seed)
     if condition.random_actions:
         return play_at_random(parts.env, tasks)
-    if condition.target_return is not None:
-        command = np.full(num_episodes, condition.target_return, np.float32)
-        tasks = tasks._replace(command=command)
+    target = condition.target_return
+    if target is None and getattr(parts.policy, "reads_command", False):
+        target = trained.config.policy.target_return  # One program for all conditions.
+    if target is not None:
+        tasks = tasks._replace(command=np.full(num_episodes, target, np.float32))
     mean = trained.mean
     if condition.weights is not None:
         mean = round_weights(mean, condition.weights)

@@ -81,6 +81,10 @@ def field_of(line: str) -> str:
     return line.partition("=")[0].replace("-", "_")
 
 
+def _group(field: str) -> str:
+    return field.partition(".")[0]
+
+
 def space(config: TrainConfig, search: Iterable[str]) -> dict[str, Distribution]:
     """Reads the lines of a search.
 
@@ -100,7 +104,9 @@ def _distribution(config: TrainConfig, line: str) -> Distribution:
     fixed = ("policy.kind", "es.strategy")
     known = [name for name in flat(config) if "." in name and name not in fixed]
     if field not in known and not field.startswith(KWARGS):
-        raise ConfigError(f"--search {line}: {unknown('field', field, known)}")
+        siblings = [n for n in known if _group(n) == _group(field)]
+        shown = siblings or dict.fromkeys(f"{_group(n)}.*" for n in known)
+        raise ConfigError(f"--search {line}: {unknown('field', field, shown)}")
     kind = _type(config, field)
     low, *rest = values.split(":")
     try:
