@@ -225,7 +225,7 @@ def evaluate(
     if target is None and getattr(parts.policy, "reads_command", False):
         target = trained.config.policy.target_return  # One program for all conditions.
     if target is not None:
-        tasks = tasks._replace(command=np.full(num_episodes, target, np.float32))
+        tasks = tasks.asked_for(target)
     mean = trained.mean
     if condition.weights is not None:
         mean = round_weights(mean, condition.weights)

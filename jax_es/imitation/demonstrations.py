@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from minari.data_collector import EpisodeBuffer
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA
@@ -20,8 +20,7 @@ from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
 from jax_es.streams import stream
-from jax_es.training.build import with_target_return
-from jax_es.training.load_policy import TrainedMean, check_fits
+from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import shard_size
 
@@ -61,12 +60,7 @@ class Player:
         noise_seed: int = 0,
         workers: Workers | None = None,
     ) -> None:
-        config, mean = trained.config, trained.mean
-        if target_return is not None:
-            try:
-                mean = with_target_return(config, mean, target_return)
-            except ConfigError as error:
-                raise ConfigError(f"--target-return: {error}") from error
+        config = trained.config
         if num_slots is not None:
             rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
             config = dataclasses.replace(config, rollout=rollout)
@@ -75,6 +69,8 @@ class Player:
         self.env, self.close = parts.env, parts.close
         try:
             check_fits(trained, parts.policy)
+            if target_return is not None:
+                check_asked(parts.policy, config)
             envs = [
                 RecordingEnv(env, action_noise, noise_seed, self._ended.append)
                 for env in parts.envs
@@ -83,8 +79,8 @@ class Player:
         except BaseException:
             self.close()
             raise
-        self._population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
-        self._view = trained.view()
+        self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
+        self._view, self._target_return = trained.view(), target_return
         self._workers = workers
         if workers is not None:
             self._shard_size = shard_size(config, num_episodes)
@@ -121,6 +117,8 @@ class Player:
             on_step(ended)
 
         tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
+        if self._target_return is not None:
+            tasks = tasks.asked_for(self._target_return)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
 

@@ -29,7 +29,7 @@ from jax_es.runs.metrics import (
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
-from jax_es.training.build import TrainConfig, with_target_return
+from jax_es.training.build import TrainConfig
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.objective import score
 from jax_es.training.parts import EvaluationParts, build_evaluation
@@ -149,14 +149,14 @@ class GradientRun:
         θ is asked for ``target_return``; for the configuration's own if not given.
         """
         config = self.parts.config
-        if target_return is not None:
-            mean = with_target_return(config, mean, target_return)
         tasks = evaluation_tasks(
             config.seed,
             self.num_evaluations,
             config.evaluation.num_episodes,
             self.parts.env.max_episode_steps,
         )
+        if target_return is not None:
+            tasks = tasks.asked_for(target_return)
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
         view = view_of(config, self._statistics)
         return self.parts.rollout.evaluate(population, tasks, view, on_step)

@@ -42,7 +42,7 @@ from jax_es.train_config import (
 )
 from jax_es.training.custom_policy import make_custom_policy
 from jax_es.training.shards import on_workers
-from jax_es.types import Policy, PyTree, VectorEnv
+from jax_es.types import Policy, VectorEnv
 
 
 def make_env(
@@ -300,29 +300,6 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
         f"the action space {space} is neither a vector of real numbers nor Discrete; "
         "choose another env.id."
     )
-
-
-def with_target_return(
-    config: TrainConfig, mean: PyTree, target_return: float
-) -> PyTree:
-    """Returns weights that act, under ``config``, as if asked for another return.
-
-    Args:
-        config: the run whose θ it is.
-        mean: θ.
-        target_return: the episode return to ask for, in the environment's unit.
-
-    Raises:
-        ConfigError: if the policy is not asked for a return.
-    """
-    if getattr(config.policy, "target_return", None) is None:
-        raise ConfigError(
-            f"policy {policy_kind(config.policy)} has no target return; choose a "
-            "decision-transformer, or train another network with "
-            "--policy.target-return."
-        )
-    policy = typing.cast(models.DecisionTransformerConfig, config.policy)
-    return models.with_target_return(policy, mean, target_return)
 
 
 def check_cores(config: RolloutConfig) -> None:
