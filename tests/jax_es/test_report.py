@@ -175,7 +175,7 @@ def test_the_command_makes_the_same_configuration(name, changes):
     python, dash_m, module, *arguments = command(config, name, num_seeds=3).split()
     assert (python, dash_m, module) == ("python", "-m", "jax_es.train")
     request = train.parse(arguments)
-    assert request.config == config and request.num_seeds == 3
+    assert request.config == config and request.arguments.seeds == 3
 
 
 def test_the_command_tells_slots_that_the_machine_would_not_give():

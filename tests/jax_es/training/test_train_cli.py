@@ -146,7 +146,7 @@ def test_runs_get_names_of_their_own():
     assert re.fullmatch(r"hopper-seed3-\d{8}-\d{6}", request.run.path.name)
     assert request.run.path.parent == Path("runs")
     assert request.config == dataclasses.replace(preset("hopper"), seed=3)
-    assert not request.resume
+    assert not request.arguments.resume
 
 
 def test_options_are_read_into_their_fields():
@@ -185,7 +185,7 @@ def test_a_class_that_raises_is_one_line_and_leaves_nothing(capsys, folder):
 
 def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch):
     def stopped(*_, **__):
-        raise train.Stopped(signal.SIGTERM)
+        raise stop_signals.Stopped(signal.SIGTERM)
 
     monkeypatch.setattr("jax_es.training.loop.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
@@ -205,10 +205,10 @@ def test_signals_are_given_back(monkeypatch):
 
 def check_that_signals_are_given_back(monkeypatch):
     before = signal.getsignal(signal.SIGINT)
-    with train.StopSignals() as signals:
+    with stop_signals.StopSignals() as signals:
         signals.check()
         signal.raise_signal(signal.SIGINT)
-        with pytest.raises(train.Stopped) as stop:
+        with pytest.raises(stop_signals.Stopped) as stop:
             signals.check()
         assert stop.value.signum == signal.SIGINT
         # The same one through another path changes nothing; a later one is not ours.
