@@ -40,6 +40,7 @@ HOMES = {
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
     "huggingface_hub": {"runs/exported"},
+    "safetensors": {"runs/exported"},
     "evosax": {"es/evosax_bridge", "es/repaired", "es/strategies"},
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
