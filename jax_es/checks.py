@@ -66,7 +66,8 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
     Args:
         config: a dataclass.
-        prefix: what the command line puts before its fields, such as ``"es."``.
+        prefix: what the command line puts before its fields, such as ``"es."``; with
+            ``"--"`` they are named as options.
 
     Raises:
         ConfigError: for the first that does not hold.
@@ -78,9 +79,12 @@ def check_fields(config: Any, prefix: str = "") -> None:
             continue
         default = field.default
         remedy = f"the default is {default}"
-        if default in (None, dataclasses.MISSING):
+        if default in (None, (), dataclasses.MISSING):
             remedy = "choose another" if default else "leave it out"
-        for kind in (hint, *typing.get_args(hint)):  # itself, or a part of a union
+        if prefix == "--":
+            name = name.replace("_", "-")
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        for kind in (hint, *(typing.get_args(hint) if is_union else ())):
             origin, arguments = typing.get_origin(kind), typing.get_args(kind)
             words = ""
             if origin is Literal and value not in arguments:
