@@ -15,7 +15,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import tyro
 
@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
 
+Returns: TypeAlias = Annotated[
+    tuple[float, ...], Range("finite", lambda each: all(map(math.isfinite, each)))
+]
+Ends: TypeAlias = Annotated[
+    tuple[float, float],
+    Range(
+        "two finite returns, LOW below HIGH",
+        lambda ends: -math.inf < ends[0] < ends[1] < math.inf,
+    ),
+]
+Levels: TypeAlias = Annotated[int, Range("in [2, 1000]", lambda n: 2 <= n <= 1000)]
+Deviations: TypeAlias = Annotated[
+    tuple[float, ...],
+    Range("positive and finite", lambda each: all(0 < x < math.inf for x in each)),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Arguments(WorkerArguments):
@@ -50,25 +66,12 @@ class Arguments(WorkerArguments):
     """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
     seed: NotNegative = 0
     """Seeds the episodes, alike under all conditions; training used others."""
-    target_returns: Annotated[
-        tuple[float, ...], Range("finite", lambda each: all(map(math.isfinite, each)))
-    ] = ()
+    target_returns: Returns = ()
     """Also ask the policy (a decision-transformer) for each of these returns, in the
     environment's unit; with a rank test between them, and how far it obeys."""
-    obedience: (
-        Annotated[
-            tuple[float, float],
-            Range(
-                "two finite returns, LOW below HIGH",
-                lambda ends: -math.inf < ends[0] < ends[1] < math.inf,
-            ),
-        ]
-        | None
-    ) = None
+    obedience: Ends | None = None
     """LOW and HIGH: ask for returns from one to the other, evenly spaced."""
-    levels: Annotated[int, Range("in [2, 1000]", lambda n: 2 <= n <= 1000)] | None = (
-        None
-    )
+    levels: Levels | None = None
     """How many returns --obedience asks for, both ends counted; 9 if not given."""
     picture: Path | None = None
     """Also draw what was returned against what was asked for into this file (.png,
@@ -77,10 +80,7 @@ class Arguments(WorkerArguments):
     """Also round all weights to each of these, and compute in float32 with the rounded
     values. Integers are symmetric with a scale per output channel; a bias or another
     vector has one scale."""
-    weight_noise: Annotated[
-        tuple[float, ...],
-        Range("positive and finite", lambda each: all(0 < x < math.inf for x in each)),
-    ] = ()
+    weight_noise: Deviations = ()
     """Also add normal noise of each of these standard deviations to every weight; each
     episode has a draw of its own, so statistics are over draws as well."""
     random_actions: bool = False
