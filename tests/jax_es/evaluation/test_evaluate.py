@@ -155,16 +155,6 @@ def test_another_return_may_be_asked_for_in_the_middle_of_an_episode(run, cartpo
         load_policy(cartpole).ask(1.0)
 
 
-def test_training_met_other_episodes(run):
-    config = load_mean(run).config
-    met = {
-        seed
-        for generation in range(config.num_generations + 1)
-        for seed in evaluation_tasks(config.seed, generation, 10, LIMIT).seed
-    }
-    assert not met & set(seeds(config.seed, 10))
-
-
 def test_summary_by_hand():
     report = summary(results_of([4.0, 1.0, np.nan, 2.0, 3.0, np.inf]))
     assert report == {
