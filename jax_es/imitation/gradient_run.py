@@ -6,7 +6,6 @@ Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``met
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +106,7 @@ class GradientRun:
         path: the run's folder.
         num_evaluations: evaluations recorded so far, before a stop included.
         best: the highest mean evaluation return so far.
+        seconds: returns the wall-clock since the run began, pauses left out.
 
     Raises:
         MetricsError: if records of these evaluations are missing.
@@ -124,10 +124,9 @@ class GradientRun:
         check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]
         self.best = kept[-1].best_evaluation_return if kept else -math.inf
-        seconds_before = kept[-1].seconds_elapsed if kept else 0.0
-        self._started = time.perf_counter() - seconds_before
         self._checkpoints = Checkpoints(run.checkpoints)
         self._writer = MetricsWriter(run.path, num_evaluations - 1)
+        self.seconds = self._writer.elapsed
 
     def __enter__(self) -> "GradientRun":
         """Returns the run itself."""
@@ -199,10 +198,6 @@ class GradientRun:
         # Last: a run killed before it repeats the evaluation.
         self._checkpoints.save(step, {**state, **more})
         return record
-
-    def seconds(self) -> float:
-        """Returns the wall-clock since the run began, pauses left out."""
-        return time.perf_counter() - self._started
 
 
 def checkpoint_state(
