@@ -200,37 +200,6 @@ def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.Histor
     return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
 
-def check_vector_control(
-    learner: str,
-    env_id: str,
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-) -> None:
-    """Checks that a task observes vectors and acts in vectors of bounded real numbers.
-
-    Args:
-        learner: what needs it, for the message.
-        env_id: the environment.
-        observation_space: its own.
-        action_space: its own.
-
-    Raises:
-        ConfigError: if not.
-    """
-    require(
-        len(observation_space.shape or ()) == 1,
-        f"{learner} learns from observation vectors, and {env_id} observes "
-        f"{observation_space}; choose another --env.id.",
-    )
-    require(
-        isinstance(action_space, gymnasium.spaces.Box)
-        and len(action_space.shape) == 1
-        and bool(np.isfinite([action_space.low, action_space.high]).all()),
-        f"{learner} acts in vectors of bounded real numbers, and {env_id} acts in "
-        f"{action_space}; choose another --env.id.",
-    )
-
-
 def with_game(config: TrainConfig) -> TrainConfig:
     """Returns the configuration with a game's name replaced by the game's id.
 

@@ -13,11 +13,9 @@ from typing import Any
 from jax_es.checks import ConfigError, is_of_type, require
 from jax_es.config import ESTIMATING
 from jax_es.presets import unknown
-from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
+from jax_es.train_config import KWARGS, TrainConfig, flat, from_dict, to_dict
 
 FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
-
-KWARGS = ("env.kwargs.", "es.kwargs.")
 
 Distribution = Any
 
