@@ -92,8 +92,3 @@ def test_weights_keep_their_types_and_order(tmp_path):
         read = restored.state["es"]["mean"][name]
         assert read.dtype == array.dtype
         np.testing.assert_array_equal(read, array)
-
-
-@pytest.mark.parametrize("run", ["lstm"], indirect=True)
-def test_bad_input_is_one_line_and_writes_nothing(run, refused):
-    refused(main, [run, run], "exists and is not an empty folder")

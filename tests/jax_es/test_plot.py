@@ -132,12 +132,6 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     assert [len(axis.lines) for axis in figure.axes] == [2, 1]
 
 
-def test_bad_input_is_one_line(runs, refused):
-    refused(plot.main, [], "RUN is missing")
-    empty = make_run(Path("empty"), MLPConfig(), [])
-    refused(plot.main, [runs[0], empty], "no finished generation")
-
-
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
     """Two seeds of a task, whose times and populations are known."""

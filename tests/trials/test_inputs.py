@@ -122,6 +122,7 @@ RECORDS = [
     (content(RUN, b"\xff\xfe{}"), "report runs/es", RUN),
     (entry(RUN, config=None), RESUME, "config must be dict, got None"),
     (entry(RUN, config={}), EVALUATE, RUN),
+    (entry(RUN, config={"policy": {"kind": []}}), "report runs/es", "unhashable"),
     (entry(RUN, method=5), RESUME, "method must be list, got 5"),
     (content(RUN, b"5"), EVALUATE, RUN),
     (entry(RUN, method=["sac"]), "plot runs/es", RUN),

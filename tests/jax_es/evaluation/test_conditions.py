@@ -289,15 +289,6 @@ def test_the_program_on_an_experiment_and_another_run(runs, folder, capsys):
         )
 
 
-def test_runs_of_different_environments_are_not_compared(runs, folder, refused):
-    other = shutil.copytree(runs / "mlp", folder / "other")
-    stored = json.loads((other / "config.json").read_text())
-    stored["config"]["env"]["max_episode_steps"] = 9
-    (other / "config.json").write_text(json.dumps(stored))
-    words = f"env.max_episode_steps is {LIMIT}", f"9 in {other}"
-    refused(main, [runs / "dt", other], "different environments", *words)
-
-
 def test_a_checkpoint_without_statistics_is_one_line(runs, folder, refused):
     path = shutil.copytree(runs / "mlp", folder / "bare")
     checkpoints = Checkpoints(path / "checkpoints")

@@ -176,18 +176,6 @@ def test_summary_by_hand():
     assert "return_mean" not in nothing
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["gone"], ["gone is not a run", "No run is there"]),
-        (["{run}", "--checkpoint", "77"], ["no checkpoint '77'", "steps 1, 2, 3"]),
-        (["{run}", "--video", "x.avi"], ["--video must end in .mp4 or .gif", "x.avi"]),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(run, refused, arguments, words):
-    refused(main, [text.format(run=run) for text in arguments], *words)
-
-
 @pytest.fixture
 def copied(run, folder):
     return shutil.copytree(run, folder / "copied")

@@ -152,18 +152,6 @@ def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused)
     assert evaluate.main(["runs/x", "--episodes", "1"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], ["PRESET or --env.id is needed"]),
-        (["hopper", "--policy", "lstm"], ["--policy lstm cannot be trained by --algo"]),
-    ],
-    ids=" ".join,
-)
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, refused):
-    refused(teacher.main, arguments, *words)
-
-
 def test_sbx_itself_reads_what_is_saved(runs):
     import sbx
 

@@ -244,23 +244,6 @@ BASE = [
 AS_MLP = ["--policy", "mlp", "--policy.hidden-sizes", "4"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--init", "{seeds}", "--seed", "7"], ["has no seed-7"]),
-        (
-            ["--init", "{clone}", *AS_MLP, "5"],
-            ["policy.hidden_sizes is (4,) there and (4, 5) here", "hidden-sizes 4 or"],
-        ),
-    ],
-    ids=lambda value: " ".join(value[2:] or value),
-)
-def test_bad_input_is_one_line_and_leaves_nothing(sources, arguments, words, refused):
-    names = {path.name: path for path in sources.iterdir()}
-    given = [text.format(**names) for text in arguments]
-    refused(train.main, [*BASE, *given, "--name", "new"], *words)
-
-
 def test_what_leaves_the_weights_alone_may_differ(sources):
     policy = dataclasses.replace(DT, attention="cache", target_return=-5.0)
     state, _ = starting(tiny(policy, init=str(sources / "transformer")))

@@ -233,18 +233,6 @@ def test_fields_that_do_not_fit_together_fail_their_trial_alone(folder, monkeypa
     assert "do not fit together: policy.num_heads=3" in said[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--search", "es.sigm=1:2"], "did you mean es.sigma"),
-        (["--search", "es.num_pairs=1.5:3"], "'1.5' is not int"),
-        (["--rungs", "9"], "use fewer rungs or more steps"),
-    ],
-)
-def test_bad_input_is_one_line_before_there_is_a_folder(refused, options, complaint):
-    refused(tune.main, [*OPTIONS, *options], complaint)
-
-
 def test_a_study_is_not_changed(study, monkeypatch, refused):
     path, _, _ = study
     monkeypatch.chdir(path.parents[1])
