@@ -7,6 +7,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import orbax.checkpoint as ocp
 import safetensors
 import safetensors.numpy
@@ -24,6 +25,8 @@ HUB = "hf://"
 def write_weights(folder: Path, state: PyTree) -> None:
     """Writes what θ acts with into a folder; the arrays keep their exact bits."""
     arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
+    # safetensors writes the memory of an array as it lies there.
+    arrays = {name: np.array(array, order="C") for name, array in arrays.items()}
     safetensors.numpy.save_file(arrays, folder / WEIGHTS_FILE)
 
 
