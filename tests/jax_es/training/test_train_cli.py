@@ -22,13 +22,9 @@ from jax_es.runs.machine import git_commit, machine
 from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import from_dict
 from jax_es.training.build import POLICY_KINDS, TrainConfig
+from tests.trials import inputs
 
-TINY = [
-    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "4"),
-    *("--es.num-pairs", "2", "--evaluation.num-episodes", "2"),
-    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
-    *("--rollout.num-threads", "1", "--num-generations", "2"),
-]
+TINY = [*inputs.TINY.split(), "--num-generations", "2"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +97,7 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
     out, err = capsys.readouterr()
     run = folder / "runs" / "tiny"
     text = out + err
-    assert "Training mlp (25 parameters) on InvertedPendulum-v5: 2 pairs" in text
+    assert "Training mlp (13 parameters) on InvertedPendulum-v5: 2 pairs" in text
     assert "A slot runs one episode at a time; busy is the share of slots" in text
     for hint in (
         "python -m jax_es.evaluate runs/tiny",
