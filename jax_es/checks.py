@@ -1,12 +1,13 @@
 """Checks of values from outside: each failure is one line that says what to do."""
 
+import contextlib
 import dataclasses
 import functools
 import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,20 @@ def require(condition: bool, message: str) -> None:
     """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+@contextlib.contextmanager
+def optional(what: str, extra: str) -> Iterator[None]:
+    """Raises :class:`ConfigError` if a package that is imported inside is missing.
+
+    Args:
+        what: needs which package, as ``"plots need matplotlib"``.
+        extra: that installs it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{what} ({error}); pip install -e '.[{extra}]'.") from error
 
 
 class Range(NamedTuple):

@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import optional, require
 from jax_es.cli.progress import Layout, Progress, opening
 from jax_es.imitation.gradient_run import GradientRun, begin, build_for_evaluation
 from jax_es.imitation.teacher_settings import TeacherSettings
@@ -44,7 +44,8 @@ def teach(
         ValueError: (a ``ConfigError`` or a ``CheckpointError``) if the run cannot be
             created or continued; it is then as it was before.
     """
-    sbx_teacher = _import_sbx()
+    with optional("teachers need SBX", "pretraining"):
+        from jax_es.imitation import sbx_teacher
     parts = build_for_evaluation(config)
     teacher: Teacher = sbx_teacher.Teacher(settings, config, settings.steps)
     folder = run.path / SBX_FOLDER
@@ -121,14 +122,3 @@ def _fields(record: GenerationRecord) -> list[str]:
 
 
 EVALUATIONS = Layout("evaluation", "step", _fields)
-
-
-def _import_sbx() -> Any:
-    try:
-        from jax_es.imitation import sbx_teacher
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"teachers need SBX, and {error.name} is not installed: "
-            "pip install -e '.[pretraining]'."
-        ) from error
-    return sbx_teacher

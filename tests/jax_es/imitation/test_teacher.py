@@ -168,8 +168,8 @@ def test_without_sbx_one_line_says_what_to_install(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "jax_es.imitation.sbx_teacher")
     monkeypatch.delattr("jax_es.imitation.sbx_teacher")
     monkeypatch.setitem(sys.modules, "sbx", None)
-    words = "sbx is not installed: pip install -e '.[pretraining]'"
-    refused(teacher.main, KINDS["sac"], words)
+    words = "teachers need SBX", "pip install -e '.[pretraining]'"
+    refused(teacher.main, KINDS["sac"], *words)
 
 
 def test_the_preset_gives_the_task_and_the_transformer():
