@@ -256,12 +256,6 @@ def append(run: Path, text: bytes) -> None:
         file.write(text)
 
 
-def to_file(path: Path) -> None:
-    """Puts a file where a folder was."""
-    shutil.rmtree(path)
-    path.write_text("x")
-
-
 def to_folder(path: Path) -> None:
     """Puts a folder where a file was."""
     path.unlink()
@@ -305,12 +299,7 @@ def test_damage_that_is_made_good(fault, torn, undisturbed, capsys):
     assert_equal_runs(torn, whole)
 
 
-def metrics(run: Path, change) -> None:
-    file = run / METRICS_FILE
-    file.write_bytes(change(file.read_bytes()))
-
-
-# One line says what is missing, and nothing is changed.
+# One line says what is missing, and nothing is changed; test_inputs.py has more.
 REFUSED = {
     "all checkpoints damaged": (
         lambda run: [largest(step(run, i)).unlink() for i in range(3)],
@@ -320,21 +309,7 @@ REFUSED = {
         lambda run: lines(run, lambda i: i != 0),
         "records",
     ),
-    "no metrics": (lambda run: (run / METRICS_FILE).unlink(), METRICS_FILE),
     "metrics a folder": (lambda run: to_folder(run / METRICS_FILE), METRICS_FILE),
-    "metrics not UTF-8": (
-        lambda run: metrics(run, lambda text: b"\xff\xfe" + text),
-        METRICS_FILE,
-    ),
-    "a damaged record": (
-        lambda run: metrics(run, lambda text: text.replace(b'"env_steps"', b'"x', 1)),
-        METRICS_FILE,
-    ),
-    "no configuration": (lambda run: (run / "config.json").unlink(), "config.json"),
-    "half a configuration": (
-        lambda run: os.truncate(run / "config.json", 99),
-        "config.json",
-    ),
     "configuration a folder": (
         lambda run: to_folder(run / "config.json"),
         "config.json",
