@@ -1,5 +1,7 @@
 """What is recorded of a generation."""
 
+from typing import Any
+
 from jax_es.runs.records import (
     GenerationRecord,
     evaluation_fields,
@@ -16,11 +18,12 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
         elapsed: seconds since the run began.
     """
     population, evaluation = generation.population, generation.evaluation
-    returns = return_statistics(population.returns)._asdict()
+    returns: dict[str, Any] = return_statistics(population.returns)._asdict()
     num_nonfinite = returns.pop("num_nonfinite")
     info = generation.info._asdict()
     info.pop("num_nonfinite", None)  # of members, where the record counts episodes
-    seconds, env_steps = generation.seconds, population.env_steps + evaluation.env_steps
+    env_steps = population.env_steps + evaluation.env_steps
+    seconds: dict[str, Any] = generation.seconds
     other = 2 * seconds["total"] - sum(seconds.values())
     return GenerationRecord(
         generation=int(generation.state.es.generation) - 1,
