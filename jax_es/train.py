@@ -84,14 +84,15 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
 
     with contextlib.ExitStack() as stack:
         workers = arguments.open(stack)
-        what = request.config, run.path, arguments.resume, request.preset
-        more: dict[str, Any] = {"check_stop": check_stop, "workers": workers}
+        what: dict[str, Any] = {
+            **{"path": run.path, "resume": arguments.resume, "preset": request.preset},
+            **{"check_stop": check_stop, "workers": workers},
+        }
         if not is_experiment:
-            train_run(*what, callbacks=callbacks(run.path), **more)
+            train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
-        config, *rest = what
         count = arguments.seeds or Experiment(run).num_seeds
-        results = train_seeds(config, count, *rest, callbacks=callbacks, **more)
+        results = train_seeds(request.config, count, callbacks=callbacks, **what)
     return _over_seeds(run, results)
 
 

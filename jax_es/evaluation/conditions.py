@@ -223,7 +223,8 @@ def evaluate(
         return play_at_random(parts.env, tasks)
     target = condition.target_return
     if target is None and getattr(parts.policy, "reads_command", False):
-        target = trained.config.policy.target_return  # One program for all conditions.
+        # One program for all conditions.
+        target = getattr(trained.config.policy, "target_return", None)
     if target is not None:
         tasks = tasks.asked_for(target)
     mean = trained.mean
