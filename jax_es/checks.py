@@ -1,12 +1,13 @@
 """Checks of values from outside: each failure is one line that says what to do."""
 
+import contextlib
 import dataclasses
 import functools
 import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,20 @@ def require(condition: bool, message: str) -> None:
     """Raises :class:`ConfigError` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+@contextlib.contextmanager
+def optional(what: str, extra: str) -> Iterator[None]:
+    """Raises :class:`ConfigError` if a package that is imported inside is missing.
+
+    Args:
+        what: needs which package, as ``"plots need matplotlib"``.
+        extra: that installs it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{what} ({error}); pip install -e '.[{extra}]'.") from error
 
 
 class Range(NamedTuple):
@@ -66,7 +81,8 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
     Args:
         config: a dataclass.
-        prefix: what the command line puts before its fields, such as ``"es."``.
+        prefix: what the command line puts before its fields, such as ``"es."``; with
+            ``"--"`` they are named as options.
 
     Raises:
         ConfigError: for the first that does not hold.
@@ -78,9 +94,12 @@ def check_fields(config: Any, prefix: str = "") -> None:
             continue
         default = field.default
         remedy = f"the default is {default}"
-        if default in (None, dataclasses.MISSING):
+        if default in (None, (), dataclasses.MISSING):
             remedy = "choose another" if default else "leave it out"
-        for kind in (hint, *typing.get_args(hint)):  # itself, or a part of a union
+        if prefix == "--":
+            name = name.replace("_", "-")
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        for kind in (hint, *(typing.get_args(hint) if is_union else ())):
             origin, arguments = typing.get_origin(kind), typing.get_args(kind)
             words = ""
             if origin is Literal and value not in arguments:

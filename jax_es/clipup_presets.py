@@ -47,21 +47,23 @@ def transformer(
     )
 
 
-def _config(
-    env_id: str,
+def clipup(
+    env: str | EnvConfig,
     policy: AnyPolicyConfig,
     max_env_steps: int,
     statistics_fraction: float = 0.1,
+    std_floor: float = 0.01,
     shaping: Shaping = "centered_rank",
     **es: Any,
 ) -> TrainConfig:
+    """Returns a task with what all of them share."""
     return TrainConfig(
-        env=EnvConfig(env_id),
+        env=EnvConfig(env) if isinstance(env, str) else env,
         policy=policy,
         es=ESConfig(optimizer="clipup", shaping=shaping, weight_decay=0.0, **es),
         rollout=RolloutConfig(
             statistics_fraction=statistics_fraction,
-            std_floor=0.01,
+            std_floor=std_floor,
             observation_clip=10.0,
             step_cap_factor=None,
         ),
@@ -83,7 +85,7 @@ def _task(
     policies = {"linear": LINEAR, "mlp": MLP, "decision-transformer": transformer}
     sigmas = sigma if isinstance(sigma, dict) else dict.fromkeys(steps, sigma)
     return {
-        kind: _config(
+        kind: clipup(
             env_id,
             policies[kind],
             max_env_steps,

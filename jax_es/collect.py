@@ -193,7 +193,7 @@ def _player(
     Raises:
         ValueError: (a ``ConfigError`` or ``CheckpointError``) if that is impossible.
     """
-    from jax_es.imitation.demonstrations import Player
+    from jax_es.imitation.demonstrations import Player, PlayerRecipe
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
@@ -208,16 +208,15 @@ def _player(
         "action_noise": arguments.action_noise,
         "seed": arguments.seed,
     }
-    player = Player(
+    played = PlayerRecipe(
         trained,
         arguments.episodes,
         arguments.num_slots,
         arguments.target_return,
         arguments.action_noise,
         arguments.seed,
-        workers,
     )
-    return player, recipe
+    return Player(played, workers), recipe
 
 
 def _say(returns: list[float]) -> None:

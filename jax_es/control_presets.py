@@ -6,49 +6,21 @@ beside the weights and a generation takes a second.
 """
 
 from dataclasses import replace
-from typing import Any
 
-from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, transformer
+from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, clipup, transformer
 from jax_es.config import (
     EnvConfig,
     ESConfig,
     EvaluationConfig,
     RolloutConfig,
-    Shaping,
 )
 from jax_es.train_config import TrainConfig
 from models import (
     AfterstateConfig,
-    AnyPolicyConfig,
     DecisionTransformerConfig,
     LSTMConfig,
     MLPConfig,
 )
-
-
-def _task(
-    env: str | EnvConfig,
-    policy: AnyPolicyConfig,
-    max_env_steps: int,
-    std_floor: float = 0.01,
-    shaping: Shaping = "centered_rank",
-    **es: Any,
-) -> TrainConfig:
-    return TrainConfig(
-        env=EnvConfig(env) if isinstance(env, str) else env,
-        policy=policy,
-        es=ESConfig(optimizer="clipup", shaping=shaping, weight_decay=0.0, **es),
-        rollout=RolloutConfig(
-            statistics_fraction=0.1,
-            std_floor=std_floor,
-            observation_clip=10.0,
-            step_cap_factor=None,
-        ),
-        num_generations=100_000,
-        max_env_steps=max_env_steps,
-        checkpoint_every=10,
-    )
-
 
 _MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
 
@@ -71,15 +43,15 @@ _POINT = TrainConfig(
 )
 
 CONTROL_PRESETS: dict[str, TrainConfig] = {
-    "cartpole": _task(
+    "cartpole": clipup(
         "CartPole-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
     ),
-    "acrobot": _task(
+    "acrobot": clipup(
         "Acrobot-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
     ),
     # Its reward is all or nothing, and standing still costs nothing: members must climb
     # the hill by chance. Velocities are small, and must not drown under the floor.
-    "mountain-car-continuous": _task(
+    "mountain-car-continuous": clipup(
         "MountainCarContinuous-v0",
         LINEAR,
         200_000,
@@ -92,7 +64,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
     # ranked by their differences, in which it cancels. By statistics, which move while
     # it learns to swing, it more often stays at −820.
     "pendulum": replace(
-        _task(
+        clipup(
             "Pendulum-v1",
             MLPConfig(hidden_sizes=(16,), head_scale=0.1),
             1_000_000,
@@ -105,7 +77,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
     ),
     # 1 297 numbers, and 1 361 with two biases a gate, as PyTorch has them: the policy
     # reads 0 in the velocity's place.
-    "pendulum-hidden-velocity": _task(
+    "pendulum-hidden-velocity": clipup(
         EnvConfig("Pendulum-v1", hide_observation=("2",)),
         LSTMConfig(width=16),
         4_700_000,
@@ -117,7 +89,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         schedule_generations=150,
     ),
     # Two neurons, 18 numbers.
-    "lunar-lander": _task(
+    "lunar-lander": clipup(
         "LunarLanderContinuous-v3",
         LINEAR,
         600_000,
@@ -125,7 +97,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         sigma=0.2,
         learning_rate=0.2,
     ),
-    "lunar-lander-discrete": _task(
+    "lunar-lander-discrete": clipup(
         "LunarLander-v3",
         LINEAR,
         1_000_000,
@@ -133,7 +105,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         sigma=0.2,
         learning_rate=0.2,
     ),
-    "bipedal-walker": _task(
+    "bipedal-walker": clipup(
         "BipedalWalker-v3",
         _MLP,
         4_000_000,
@@ -141,7 +113,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         sigma=0.1,
         learning_rate=0.2,
     ),
-    "bipedal-walker-hardcore": _task(
+    "bipedal-walker-hardcore": clipup(
         "BipedalWalkerHardcore-v3",
         _MLP,
         10_000_000,

@@ -15,11 +15,11 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import tyro
 
-from jax_es.checks import require
+from jax_es.checks import Count, NotNegative, Range, check_fields, require
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
 
+Returns: TypeAlias = Annotated[
+    tuple[float, ...], Range("finite", lambda each: all(map(math.isfinite, each)))
+]
+Ends: TypeAlias = Annotated[
+    tuple[float, float],
+    Range(
+        "two finite returns, LOW below HIGH",
+        lambda ends: -math.inf < ends[0] < ends[1] < math.inf,
+    ),
+]
+Levels: TypeAlias = Annotated[int, Range("in [2, 1000]", lambda n: 2 <= n <= 1000)]
+Deviations: TypeAlias = Annotated[
+    tuple[float, ...],
+    Range("positive and finite", lambda each: all(0 < x < math.inf for x in each)),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Arguments(WorkerArguments):
@@ -46,16 +62,16 @@ class Arguments(WorkerArguments):
     checkpoint: str = "best"
     """best (highest evaluation return in training), last, or a number of finished
     generations."""
-    episodes: int | None = None
+    episodes: Count | None = None
     """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
-    seed: int = 0
+    seed: NotNegative = 0
     """Seeds the episodes, alike under all conditions; training used others."""
-    target_returns: tuple[float, ...] = ()
+    target_returns: Returns = ()
     """Also ask the policy (a decision-transformer) for each of these returns, in the
     environment's unit; with a rank test between them, and how far it obeys."""
-    obedience: tuple[float, float] | None = None
+    obedience: Ends | None = None
     """LOW and HIGH: ask for returns from one to the other, evenly spaced."""
-    levels: int | None = None
+    levels: Levels | None = None
     """How many returns --obedience asks for, both ends counted; 9 if not given."""
     picture: Path | None = None
     """Also draw what was returned against what was asked for into this file (.png,
@@ -64,7 +80,7 @@ class Arguments(WorkerArguments):
     """Also round all weights to each of these, and compute in float32 with the rounded
     values. Integers are symmetric with a scale per output channel; a bias or another
     vector has one scale."""
-    weight_noise: tuple[float, ...] = ()
+    weight_noise: Deviations = ()
     """Also add normal noise of each of these standard deviations to every weight; each
     episode has a draw of its own, so statistics are over draws as well."""
     random_actions: bool = False
@@ -87,46 +103,17 @@ class Arguments(WorkerArguments):
         from jax_es.evaluation.video import check_encoder
 
         require(self.runs != (), "RUN is required; give at least one run's folder.")
+        check_fields(self, "--")
         require(
-            self.num_episodes >= 1,
-            f"--episodes must be at least 1, got {self.num_episodes}.",
+            self.obedience is None or self.target_returns == (),
+            "--obedience asks for returns of its own; leave --target-returns out.",
         )
-        require(self.seed >= 0, f"--seed must be at least 0, got {self.seed}.")
-        for value in self.target_returns:
-            require(
-                math.isfinite(value),
-                f"--target-returns must be finite, got {value}; leave it out.",
-            )
-        for value in self.weight_noise:
-            require(
-                0 < value < math.inf,
-                f"--weight-noise must be positive and finite, got {value}; the policy "
-                "without noise is always evaluated.",
-            )
-        self._check_obedience()
-        if self.video is not None:
-            check_encoder(self.video)
-
-    def _check_obedience(self) -> None:
-        if self.obedience is not None:
-            low, high = self.obedience
-            require(
-                -math.inf < low < high < math.inf,
-                "--obedience must be two finite returns, LOW below HIGH, got "
-                f"{low:g} {high:g}.",
-            )
-            require(
-                self.target_returns == (),
-                "--obedience asks for returns of its own; leave --target-returns out.",
-            )
         require(
             self.levels is None or self.obedience is not None,
             f"--levels {self.levels} has no meaning without --obedience LOW HIGH.",
         )
-        require(
-            self.levels is None or 2 <= self.levels <= 1000,
-            f"--levels must be in [2, 1000], got {self.levels}.",
-        )
+        if self.video is not None:
+            check_encoder(self.video)
         if self.picture is not None:
             require(
                 self.picture.suffix in PICTURES,

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, run_program
 from jax_es.runs.directory import trust_option
+from jax_es.runs.files import writing
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.metrics import records_so_far
@@ -69,14 +70,9 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "export")
-        try:
+        folder = arguments.directory
+        with writing(folder, "choose another folder"):
             export(arguments)
-        except OSError as error:
-            raise ConfigError(
-                f"{arguments.directory} cannot be written ({error}); choose another "
-                "folder."
-            ) from error
-    folder = arguments.directory
     sys.stderr.write(
         f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
         f"To the hub: hf upload OWNER/NAME {folder}\n"

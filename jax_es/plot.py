@@ -114,7 +114,6 @@ def _main(argv: list[str]) -> int:
         references = arguments.references
         runs = read_runs(arguments.runs)
         _check_measured(arguments, runs)
-        _check_archives(arguments, runs)
         panels = sorted_into_panels(runs)
         written = [
             file
@@ -130,7 +129,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
-    """Rejects what a run that gradients trained does not have."""
+    """Rejects what a run does not have."""
     for option, value, missing in (
         ("--figure", arguments.figure, OF_POPULATIONS),
         ("--x", arguments.x, ("generations",)),
@@ -143,10 +142,6 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
-
-
-def _check_archives(arguments: Arguments, runs: list[Run]) -> None:
-    """Rejects figures of archives where a run has none."""
     for run in runs:
         require(
             run.method.name == MAP_ELITES or arguments.figure not in OF_ARCHIVES,

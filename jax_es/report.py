@@ -16,7 +16,7 @@ from jax_es.analysis.curves import Run, read_runs
 from jax_es.analysis.page import MEDIA_TYPES, is_nested, page
 from jax_es.checks import ConfigError, require
 from jax_es.cli.options import input_errors, parse_options, run_program
-from jax_es.runs.files import whole_file
+from jax_es.runs.files import whole_file, writing
 from jax_es.runs.folders import program_command, seed_folders
 
 
@@ -74,15 +74,10 @@ def _main(argv: list[str]) -> int:
         files = dict.fromkeys([*arguments.evaluation, *_obedience(arguments.runs)])
         evaluations = {str(file): _read_json(file) for file in files}
         text = report(arguments.runs, evaluations, arguments.video)
-        try:
-            with whole_file(arguments.file) as draft:
-                draft.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"{arguments.file} cannot be written ({error.strerror}); choose "
-                "another --output."
-            ) from error
-    sys.stderr.write(f"{arguments.file}\n")
+        file = arguments.file
+        with writing(file, "choose another --output"), whole_file(file) as draft:
+            draft.write_text(text, encoding="utf-8")
+    sys.stderr.write(f"{file}\n")
     return 0
 
 

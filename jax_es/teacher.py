@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from jax_es.checks import require
@@ -136,7 +137,6 @@ def check_trainable(algo: str, config: TrainConfig) -> None:
     Raises:
         ConfigError: if not.
     """
-    from jax_es.training.build import check_vector_control
     from jax_es.training.load_policy import spaces
 
     kind, policy = policy_kind(config.policy), config.policy
@@ -163,7 +163,15 @@ def check_trainable(algo: str, config: TrainConfig) -> None:
         f"--policy.action-bins {policy.action_bins} is not possible: --algo {algo} "
         "acts in real numbers; leave it out.",
     )
-    check_vector_control(f"--algo {algo}", config.env.id, *spaces(config))
+    observed, acted = spaces(config)
+    bounds = [getattr(acted, name, np.inf) for name in ("low", "high")]
+    require(
+        len(observed.shape or ()) == 1 == len(acted.shape or ())
+        and bool(np.isfinite(bounds).all()),
+        f"--algo {algo} learns from observation vectors and acts in vectors of bounded "
+        f"real numbers; {config.env.id} observes {observed} and acts in {acted}; "
+        "choose another --env.id.",
+    )
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> None:

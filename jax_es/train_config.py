@@ -48,6 +48,9 @@ class CustomPolicyConfig(models.PolicyConfig):
 PolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
 """What ``--policy`` chooses."""
 
+KWARGS = ("env.kwargs.", "es.kwargs.")
+"""What fields begin with whose names are the environment's, or the strategy's, own."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:

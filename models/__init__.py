@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from models.make import AnyPolicy, make_policy
     from models.mlp import MLP, MLPPolicy
     from models.policy import ActionSpec, BoxActions, DiscreteActions
-    from models.target_return import with_target_return
 
 _HOME = {
     "ActionSpec": "policy",
@@ -53,7 +52,6 @@ _HOME = {
     "LSTMPolicy": "lstm",
     "MLP": "mlp",
     "MLPPolicy": "mlp",
-    "with_target_return": "target_return",
     "make_policy": "make",
 }
 
@@ -84,7 +82,6 @@ __all__ = [
     "MLPPolicy",
     "PolicyConfig",
     "make_policy",
-    "with_target_return",
 ]
 
 

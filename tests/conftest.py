@@ -1,9 +1,11 @@
 """What must hold before JAX starts: four devices, and one stream of random numbers."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 # Tests compile alike programs again and again, in several processes; unless the caller
 # has a cache, they share one. JAX reads these when it is imported.
@@ -36,6 +38,16 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid if alone else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """A process has room for 65,530 memory maps; a compiled program takes about ten."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        gc.collect()
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -148,13 +148,6 @@ def test_the_usual_wrappers_change_nothing_that_a_policy_does(transformer):
     assert info["episode"]["l"] == LIMIT
 
 
-def test_a_shorter_time_limit_ends_the_episode(transformer):
-    policy = jax_es.load_policy(transformer)
-    env = wrappers.TimeLimit(gymnasium.make(policy.env_id), max_episode_steps=3)
-    _, info = play(wrappers.RecordEpisodeStatistics(env), policy)
-    assert info["episode"]["l"] == 3
-
-
 # An encoder is a process; what it leaves behind is not ours.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
@@ -211,27 +204,3 @@ def test_wrappers_of_vectors_take_policies_and_our_environments(transformer):
         recorded.close()
     np.testing.assert_allclose(*returns, rtol=1e-5)
     assert len(set(np.round(returns[0], 6))) == 3
-
-
-@pytest.mark.slow
-def test_a_wrapped_environment_with_an_id_of_its_own_is_trained_on(tmp_path):
-    def make_halved(**options):
-        env = gymnasium.make("Pendulum-v1", **options)
-        return wrappers.TransformReward(env, lambda reward: reward / 2)
-
-    gymnasium.register("HalvedPendulum-v0", make_halved, max_episode_steps=4)
-    first = []
-    try:
-        for name, env_id in enumerate(("HalvedPendulum-v0", "Pendulum-v1")):
-            config = TrainConfig(
-                env=EnvConfig(env_id, max_episode_steps=4),
-                policy=MLPConfig(hidden_sizes=(4,)),
-                es=ESConfig(num_pairs=2),
-                rollout=RolloutConfig(num_slots=2, num_devices=1),
-                num_generations=1,
-            )
-            result = jax_es.train_run(config, tmp_path / str(name))
-            first.append(result.first_evaluation)
-    finally:
-        del gymnasium.registry["HalvedPendulum-v0"]
-    assert first[0] == pytest.approx(first[1] / 2)

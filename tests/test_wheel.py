@@ -17,7 +17,7 @@ import jax_es
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPTIONAL = (
-    *("safetensors", "matplotlib", "jinja2", "optuna", "wandb", "minari"),
+    *("matplotlib", "jinja2", "optuna", "wandb", "minari"),
     *("h5py", "sbx", "torch", "ale_py", "cv2", "moviepy", "tensorboard", "ray"),
 )
 ACT = """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_es.analysis.curves import AXES, Band, Panels
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import whole_file
 
 STYLE_FILE = Path(__file__).with_name("style.mplstyle")
@@ -31,12 +31,8 @@ def style() -> Iterator[None]:
     Raises:
         ConfigError: if matplotlib is not installed.
     """
-    try:
+    with optional("plots need matplotlib", "plot"):
         import matplotlib.style
-    except ImportError as error:
-        raise ConfigError(
-            f"plots need matplotlib ({error}); pip install -e '.[plot]'."
-        ) from error
     with matplotlib.style.context(STYLE_FILE):
         yield
 

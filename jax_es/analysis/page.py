@@ -16,7 +16,7 @@ from jax_es.analysis.curves import (
     sorted_into_panels,
     summary,
 )
-from jax_es.checks import ConfigError
+from jax_es.checks import optional
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, Method
 from jax_es.runs.reproduce import command, origin
@@ -84,12 +84,8 @@ def page(
 
 def render(**content: Any) -> str:
     """Fills ``page.html`` in, which escapes all text."""
-    try:
+    with optional("reports need Jinja2", "plot"):
         import jinja2
-    except ImportError as error:
-        raise ConfigError(
-            f"reports need Jinja2 ({error}); pip install -e '.[plot]'."
-        ) from error
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

@@ -4,9 +4,9 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, Count, Positive, Range, check_fields
 from jax_es.presets import preset
 from jax_es.train_config import TrainConfig, from_dict, to_dict
 
@@ -122,27 +122,18 @@ class Work:
     full: bool = False
     """The long form: every row, whole generations of 512 pairs with all slots, updates
     of 20 000 (hours)."""
-    num_slots: int | None = None
+    num_slots: Annotated[int, Range("at least 4", lambda n: n >= 4)] | None = None
     """Slots of every row, instead of each network's own."""
-    num_groups: int | None = None
+    num_groups: Count | None = None
     """Slot groups of every row at most, instead of what training chooses: with two,
     policies and physics overlap."""
-    seconds: float = 1.0
+    seconds: Positive = 1.0
     """How long to measure physics and policies, at least; slices of generations take
     four times as long."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        for name, least in {"num_slots": 4, "num_groups": 1}.items():
-            value = getattr(self, name)
-            require(
-                value is None or value >= least,
-                f"--{name.replace('_', '-')} must be at least {least}, got {value}.",
-            )
-        require(
-            0 < self.seconds < float("inf"),
-            f"--seconds must be positive and finite, got {self.seconds}.",
-        )
+        check_fields(self, "--")
 
 
 def config_of(network: str) -> TrainConfig:

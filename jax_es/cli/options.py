@@ -31,12 +31,10 @@ from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.folders import program_command
 from jax_es.runs.metrics import MetricsError
-from jax_es.train_config import TrainConfig, flatten, policy_kind
+from jax_es.train_config import KWARGS, TrainConfig, flatten, policy_kind
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
-
-KWARGS_OPTIONS = ("--env.kwargs.", "--es.kwargs.")
 
 DEBUG_OPTION = "--debug"
 """Every program takes it."""
@@ -229,7 +227,7 @@ def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     rest, outer = list(argv), typing.cast(Any, default)
     for argument in argv:
         name = argument.partition("=")[0]
-        if name.startswith(KWARGS_OPTIONS):
+        if name.startswith(tuple(f"--{each}" for each in KWARGS)):
             value = _literal(take_option(rest, name))
             part, _, key = name.removeprefix("--").split(".", 2)
             inner: Any = getattr(outer, "config", outer)

@@ -52,87 +52,7 @@ class _Bar(RichProgress):
         yield Columns(values, padding=(0, 2))
 
 
-class _Display:
-    """A live bar, or lines: where a program shows how far it is; a context manager."""
-
-    def __init__(
-        self,
-        done: int,
-        stream: TextIO | None,
-        console: Console | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._stream = stream or sys.stderr
-        self._clock, self._updated = clock, clock()
-        is_terminal = console is not None or self._stream.isatty()
-        console = console or Console(file=self._stream)
-        self._bar = _Bar(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[left]} left"),
-            console=console,
-            expand=True,
-            # A refresh thread would compete with the rollout.
-            auto_refresh=False,
-            # Redirected output of a program stays out of the bar's terminal.
-            redirect_stdout=sys.stdout.isatty(),
-            get_time=clock,
-            # Of the last 1,000 updates, which are some minutes or all generations.
-            speed_estimate_period=math.inf,
-            disable=not is_terminal or console.is_dumb_terminal,
-        )
-        self._bar.add_task("", total=None, completed=done - 1, left="")
-        self._task = self._bar.tasks[0]
-        self._update("", done, None)  # from now on rich measures the speed
-        self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
-        self._is_line_open = False
-
-    def __enter__(self) -> Self:
-        """Shows the bar, if there is one."""
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Leaves the bar's last state on the screen, or the notebook's last line."""
-        self._bar.stop()
-        if self._is_line_open:
-            self._stream.write("\n")
-            self._is_line_open = False
-
-    def message(self, text: str) -> None:
-        """Prints one line that stays, above the bar."""
-        if self._bar.disable:
-            self._print(text)
-        else:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _print(self, line: str, in_place: bool = False) -> None:
-        """Prints a line; one in place stays open until the next takes its place."""
-        end = "\n" if self._is_line_open and not in_place else ""
-        self._stream.write(end + (f"\r{line}" if in_place else f"{line}\n"))
-        self._stream.flush()
-        self._is_line_open = in_place
-
-    def _is_due(self) -> bool:
-        """Returns whether the bar was not drawn for a while."""
-        return self._clock() - self._updated >= _REDRAW_SECONDS
-
-    def _update(self, count: str, done: float, total: float | None) -> None:
-        """Draws the bar, whose time left rich estimates from the updates."""
-        self._updated = self._clock()
-        self._task.total = total  # rich's update would forget the former speed
-        self._bar.update(self._task.id, description=count, completed=done)
-        left = _duration(self._task.time_remaining)
-        self._bar.update(self._task.id, left=left, refresh=True)
-
-    def _print_line(self, values: Sequence[str]) -> None:
-        """Prints how far the run is, values and the time left, if there is no bar."""
-        if self._bar.disable:
-            left = f"left {self._task.fields['left']:>8}"
-            self._print("  ".join([*values, left]), in_place=self._is_notebook)
-
-
-class Progress(_Display):
+class Progress:
     """Shows a run's progress; a context manager.
 
     Args:
@@ -170,15 +90,55 @@ class Progress(_Display):
         clock: Callable[[], float] = time.monotonic,
         more: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        super().__init__(first_generation, stream, console, clock)
-        self._more = more
+        self._stream = stream or sys.stderr
+        self._clock, self._more = clock, more
         self._num_generations, self._max_env_steps = num_generations, max_env_steps
         self._layout = layout or GENERATIONS
-        self._unit = f"{label}  {self._layout.unit}" if label else self._layout.unit
+        self._unit = f"{label}  {self._layout.unit}".lstrip()
         # With a limit on steps, a first generation tells how many there will be.
         self._total = num_generations if max_env_steps is None else None
+        is_terminal = console is not None or self._stream.isatty()
+        console = console or Console(file=self._stream)
+        self._bar = _Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[left]} left"),
+            console=console,
+            expand=True,
+            # A refresh thread would compete with the rollout.
+            auto_refresh=False,
+            # Redirected output of a program stays out of the bar's terminal.
+            redirect_stdout=sys.stdout.isatty(),
+            get_time=clock,
+            # Of the last 1,000 updates, which are some minutes or all generations.
+            speed_estimate_period=math.inf,
+            disable=not is_terminal or console.is_dumb_terminal,
+        )
         self._bar.values = [f"compiling and running the first {self._layout.unit}"]
-        self.generation_started(first_generation)
+        self._bar.add_task("", total=None, completed=first_generation - 1, left="")
+        self._task = self._bar.tasks[0]
+        self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
+        self._is_line_open = False
+        self.generation_started(first_generation)  # from now on rich measures the speed
+
+    def __enter__(self) -> Self:
+        """Shows the bar, if there is one."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Leaves the bar's last state on the screen, or the notebook's last line."""
+        self._bar.stop()
+        if self._is_line_open:
+            self._stream.write("\n")
+            self._is_line_open = False
+
+    def message(self, text: str) -> None:
+        """Prints one line that stays, above the bar."""
+        if self._bar.disable:
+            self._print(text)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def generation_started(self, generation: int) -> None:
         """Says that the generation with this index, from 0, begins."""
@@ -187,68 +147,41 @@ class Progress(_Display):
 
     def tasks_done(self, done: int, total: int) -> None:
         """Says how many of a generation's tasks (episodes) are finished; is cheap."""
-        if self._is_due():
+        if self._clock() - self._updated >= _REDRAW_SECONDS:
             self._show(f"  {self._layout.part} {done}/{total}", done / max(total, 1))
 
     def generation_done(self, record: Any) -> None:
         """Shows a finished generation: redraws the bar, or prints its line."""
-        self._generation = record.generation + 1
+        self._generation += 1
         if self._max_env_steps is not None:
             steps_left = max(self._max_env_steps - record.total_env_steps, 0)
             left = math.ceil(steps_left / record.env_steps)
             self._total = min(self._num_generations, self._generation + left)
         self._bar.values = [*self._layout.fields(record), *self._more()]
         self._show()
-        width = len(str(self._num_generations))
-        number = f"{self._generation:{width}}/{self._num_generations}"
-        self._print_line([f"{self._unit}  {number}", *self._bar.values])
+        if self._bar.disable:
+            width = len(str(self._num_generations))
+            number = f"{self._generation:{width}}/{self._num_generations}"
+            left = f"left {self._task.fields['left']:>8}"
+            line = "  ".join([f"{self._unit}  {number}", *self._bar.values, left])
+            self._print(line, in_place=self._is_notebook)
+
+    def _print(self, line: str, in_place: bool = False) -> None:
+        """Prints a line; one in place stays open until the next takes its place."""
+        end = "\n" if self._is_line_open and not in_place else ""
+        self._stream.write(end + (f"\r{line}" if in_place else f"{line}\n"))
+        self._stream.flush()
+        self._is_line_open = in_place
 
     def _show(self, part: str = "", share: float = 0.0) -> None:
+        """Draws the bar, whose time left rich estimates from the updates."""
+        self._updated = self._clock()
         count = f"{self._unit} {self._generation}/{self._num_generations}{part}"
-        self._update(count, self._generation + share, self._total)
-
-
-class StepProgress(_Display):
-    """Shows the progress of a training that counts steps; a context manager.
-
-    Args:
-        total: steps of the whole run.
-        done: those of before, on a resume.
-        stream, console, clock: as of :class:`Progress`.
-    """
-
-    def __init__(
-        self,
-        total: int,
-        done: int = 0,
-        stream: TextIO | None = None,
-        *,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(done, stream, console, clock)
-        self._total, self._done = total, done
-        self._values = ["no evaluation yet"]
-        self._show()
-
-    def steps_done(self, done: int) -> None:
-        """Says how many steps are done since the run began; is cheap."""
-        self._done = done
-        if self._is_due():
-            self._show()
-
-    def report(self, **values: str) -> None:
-        """Shows formatted values by name, below the bar or as a line of their own."""
-        self._values = [f"{name} {value}" for name, value in values.items()]
-        self._show()
-        count = f"steps  {self._done:{len(str(self._total))}}/{self._total}"
-        self._print_line([count, *self._bar.values])
-
-    def _show(self) -> None:
-        speed = self._task.speed
-        text = "-" if speed is None else f"{speed:.0f}"
-        self._bar.values = [*self._values, f"steps/s {text:>6}"]
-        self._update(f"steps {self._done}/{self._total}", self._done, self._total)
+        self._task.total = self._total  # rich's update would forget the former speed
+        done = self._generation + share
+        self._bar.update(self._task.id, description=count, completed=done)
+        left = _duration(self._task.time_remaining)
+        self._bar.update(self._task.id, left=left, refresh=True)
 
 
 def _fields(record: GenerationRecord) -> list[str]:

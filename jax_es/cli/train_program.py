@@ -15,13 +15,14 @@ from jax_es.cli.options import (
     run_errors,
 )
 from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
-from jax_es.runs.directory import RunDirectory, resume_options
+from jax_es.runs.directory import RunDirectory, resume_options, seed_runs
 from jax_es.runs.find import (
     check_name,
     find_run_or_experiment,
     how_to_use,
     path_to_resume,
 )
+from jax_es.runs.folders import EXPERIMENT_FILE, seed_of
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig
@@ -86,7 +87,7 @@ def start_jax(num_devices: int | None = None) -> None:
 
 
 class Request(NamedTuple):
-    """What a user of ``teacher`` or ``pretrain`` asked for."""
+    """What the user of such a program asked for."""
 
     arguments: Any
     """The program's own ``Arguments``."""
@@ -94,6 +95,7 @@ class Request(NamedTuple):
     preset: str
     """Where the configuration comes from."""
     run: RunDirectory
+    """The run's folder, or an experiment's."""
     num_devices: int | None
     """CPU devices that JAX starts with; one per core if not given."""
     unit: str = "steps"
@@ -104,7 +106,7 @@ def train_program(
     program: str,
     argv: list[str],
     parse: Callable[[list[str]], Request],
-    train: Callable[[Request, Callable[[], None]], object],
+    train: Callable[[Request, Callable[[], None]], str | None],
 ) -> int:
     """Trains the run that a command line asks for; returns the exit code.
 
@@ -113,7 +115,8 @@ def train_program(
         argv: the command line.
         parse: reads it.
         train: of the request and a function that it calls often, and that raises
-            :class:`Stopped` once a stop signal has come.
+            :class:`Stopped` once a stop signal has come. It returns what to say at the
+            end; of a single run nothing.
     """
     with StopSignals() as signals:
         with input_errors():
@@ -122,15 +125,25 @@ def train_program(
             start_jax(request.num_devices)
         try:
             with run_errors(run.path, how_to_continue):
-                train(request, signals.check)
+                text = train(request, signals.check)
         except Stopped as stop:
             from jax_es.runs.checkpoint import Checkpoints
 
+            seeds = ""
+            if run.file == EXPERIMENT_FILE and run.exists():
+                record = run.record()
+                done, count = record["results"], record["num_seeds"]
+                seeds = f"{len(done)} of {count} seeds are finished, "
+                begun = seed_runs(run.path)
+                under_way = [r for r in begun if str(seed_of(r.path)) not in done]
+                run = (under_way or [run])[0]
             steps = Checkpoints(run.checkpoints).steps()
             saved = f"the first {steps[-1] if steps else 0} {request.unit} are saved"
-            return report_stopped_run(stop, program, run, saved)
-    sys.stderr.write(
-        f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "
-        f"{run.path})\n{how_to_use(run)}\n"
+            return report_stopped_run(stop, program, run, seeds + saved)
+    metrics = run.path / METRICS_FILE
+    text = text or (
+        f"Metrics: {metrics} (TensorBoard: tensorboard --logdir {run.path})\n"
+        f"{how_to_use(run)}"
     )
+    sys.stderr.write(f"{text}\n")
     return 0

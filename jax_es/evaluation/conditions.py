@@ -223,9 +223,10 @@ def evaluate(
         return play_at_random(parts.env, tasks)
     target = condition.target_return
     if target is None and getattr(parts.policy, "reads_command", False):
-        target = trained.config.policy.target_return  # One program for all conditions.
+        # One program for all conditions.
+        target = getattr(trained.config.policy, "target_return", None)
     if target is not None:
-        tasks = tasks._replace(command=np.full(num_episodes, target, np.float32))
+        tasks = tasks.asked_for(target)
     mean = trained.mean
     if condition.weights is not None:
         mean = round_weights(mean, condition.weights)

@@ -13,7 +13,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig
-from jax_es.runs.files import whole_file
+from jax_es.runs.files import whole_file, writing
 from jax_es.training.build import make_single_env
 from jax_es.training.load_policy import LoadedPolicy
 
@@ -62,20 +62,15 @@ def record_video(
         options: dict[str, Any] = {"fps": now[0].rate, "macro_block_size": 2}
         if file.suffix == ".gif":
             options = {"duration": 1000 / now[0].rate, "loop": 0}
-        try:
-            with (
-                whole_file(file) as draft,
-                imageio.get_writer(draft, **options) as writer,
-            ):
-                while not all(picture.is_last for picture in now):
-                    frame = _in_rows([p.frame for p in now], columns or len(now))
-                    writer.append_data(frame)  # type: ignore
-                    now = [next(e, last) for e, last in zip(episodes, now, strict=True)]
-        except OSError as error:
-            raise ConfigError(
-                f"{file} cannot be written ({str(error).splitlines()[0]}); choose "
-                "another --video."
-            ) from error
+        with (
+            writing(file, "choose another --video"),
+            whole_file(file) as draft,
+            imageio.get_writer(draft, **options) as writer,
+        ):
+            while not all(picture.is_last for picture in now):
+                frame = _in_rows([p.frame for p in now], columns or len(now))
+                writer.append_data(frame)  # type: ignore
+                now = [next(e, last) for e, last in zip(episodes, now, strict=True)]
     return [picture.total for picture in now]
 
 

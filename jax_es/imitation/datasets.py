@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, optional, require
 from jax_es.config import EnvConfig
 from jax_es.runs.files import read_json
 from jax_es.train_config import TrainConfig
@@ -156,14 +156,9 @@ def import_minari() -> Any:
     Raises:
         ConfigError: if it is not installed.
     """
-    try:
+    with optional("datasets need Minari, which is not installed", "pretraining"):
         import h5py  # noqa: F401
         import minari
-    except ImportError as error:
-        raise ConfigError(
-            f"datasets need Minari, which is not installed ({error}); "
-            "pip install -e '.[pretraining]'."
-        ) from error
     return minari
 
 

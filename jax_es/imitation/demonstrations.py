@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from minari.data_collector import EpisodeBuffer
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA
@@ -20,8 +20,7 @@ from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
 from jax_es.streams import stream
-from jax_es.training.build import with_target_return
-from jax_es.training.load_policy import TrainedMean, check_fits
+from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import shard_size
 
@@ -31,16 +30,37 @@ def first_seed(seed: int) -> int:
     return int(stream(seed, "dataset episodes").integers(2**30))
 
 
+@dataclasses.dataclass(frozen=True)
+class PlayerRecipe:
+    """What is played; makes a worker's player."""
+
+    trained: TrainedMean
+    """The policy."""
+    num_episodes: int
+    """The most that will be played."""
+    num_slots: int | None = None
+    """Episodes under way at once; the run's own number if not given."""
+    target_return: float | None = None
+    """Asked for instead of the one in the run's configuration."""
+    action_noise: float = 0.0
+    """Standard deviation, in halves of the actions' range."""
+    noise_seed: int = 0
+    """With an episode's own seed, of its noise."""
+
+    def __call__(self) -> "Player":
+        """Returns a player on one core."""
+        config = self.trained.config
+        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
+        config = dataclasses.replace(config, rollout=rollout)
+        trained = self.trained._replace(config=config)
+        return Player(dataclasses.replace(self, trained=trained))
+
+
 class Player:
     """Plays episodes of a trained policy; built before there is a dataset.
 
     Args:
-        trained: the policy.
-        num_episodes: the most that will be played.
-        num_slots: episodes under way at once; the run's own number if not given.
-        target_return: asked for instead of the one in the run's configuration.
-        action_noise: standard deviation, in halves of the actions' range.
-        noise_seed: with an episode's own seed, of its noise.
+        recipe: what is played.
         workers: who plays; this process if not given.
 
     Attributes:
@@ -51,45 +71,31 @@ class Player:
             does not have what is asked for.
     """
 
-    def __init__(
-        self,
-        trained: TrainedMean,
-        num_episodes: int,
-        num_slots: int | None = None,
-        target_return: float | None = None,
-        action_noise: float = 0.0,
-        noise_seed: int = 0,
-        workers: Workers | None = None,
-    ) -> None:
-        config, mean = trained.config, trained.mean
-        if target_return is not None:
-            try:
-                mean = with_target_return(config, mean, target_return)
-            except ConfigError as error:
-                raise ConfigError(f"--target-return: {error}") from error
-        if num_slots is not None:
-            rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
+    def __init__(self, recipe: PlayerRecipe, workers: Workers | None = None) -> None:
+        trained, num_episodes = recipe.trained, recipe.num_episodes
+        config = trained.config
+        if recipe.num_slots is not None:
+            rollout = dataclasses.replace(config.rollout, num_slots=recipe.num_slots)
             config = dataclasses.replace(config, rollout=rollout)
         parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
         self.env, self.close = parts.env, parts.close
         try:
             check_fits(trained, parts.policy)
-            envs = [
-                RecordingEnv(env, action_noise, noise_seed, self._ended.append)
-                for env in parts.envs
-            ]
+            if recipe.target_return is not None:
+                check_asked(parts.policy, config)
+            noise = recipe.action_noise, recipe.noise_seed
+            envs = [RecordingEnv(env, *noise, self._ended.append) for env in parts.envs]
             self._rollout = Rollout(parts.policy, envs, parts.devices)
         except BaseException:
             self.close()
             raise
-        self._population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
-        self._view = trained.view()
+        self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
+        self._view, self._target_return = trained.view(), recipe.target_return
         self._workers = workers
         if workers is not None:
-            self._shard_size = shard_size(config, num_episodes)
-            options = target_return, action_noise, noise_seed
-            self._recipe = PlayerRecipe(trained, self._shard_size, num_slots, *options)
+            size = shard_size(config, num_episodes)
+            self._recipe = dataclasses.replace(recipe, num_episodes=size)
             workers.use(self._recipe)
 
     def play(
@@ -101,7 +107,7 @@ class Player:
         """
         if self._workers is not None:
             self._workers.use(self._recipe)
-            size = self._shard_size
+            size = self._recipe.num_episodes
             jobs = [(seeds[i : i + size],) for i in range(0, len(seeds), size)]
             longest = self.env.max_episode_steps
             self._workers.run(
@@ -121,6 +127,8 @@ class Player:
             on_step(ended)
 
         tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
+        if self._target_return is not None:
+            tasks = tasks.asked_for(self._target_return)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
 
@@ -129,26 +137,6 @@ class Player:
         episodes: list[EpisodeBuffer] = []
         self.play(seeds, episodes.extend)
         return episodes
-
-
-@dataclasses.dataclass(frozen=True)
-class PlayerRecipe:
-    """Makes a worker's player; fields as the arguments of :class:`Player`."""
-
-    trained: TrainedMean
-    num_episodes: int
-    num_slots: int | None
-    target_return: float | None
-    action_noise: float
-    noise_seed: int
-
-    def __call__(self) -> "Player":
-        """Returns a player on one core."""
-        config = self.trained.config
-        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
-        config = dataclasses.replace(config, rollout=rollout)
-        fields: dict[str, Any] = {**vars(self)}
-        return Player(**{**fields, "trained": self.trained._replace(config=config)})
 
 
 def collect(

@@ -39,11 +39,6 @@ class EpochRecord(NamedTuple):
     seconds_elapsed: float
     """Since the run began."""
 
-    @property
-    def generation(self) -> int:
-        """The epoch, by the name that ``Progress`` and ``metrics.jsonl`` count by."""
-        return self.epoch
-
 
 def target_evaluation(
     target_return: float | None, result: EpisodeResults

@@ -6,7 +6,6 @@ Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``met
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,7 @@ from jax_es.runs.metrics import (
 )
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
-from jax_es.training.build import TrainConfig, with_target_return
+from jax_es.training.build import TrainConfig
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.objective import score
 from jax_es.training.parts import EvaluationParts, build_evaluation
@@ -107,6 +106,7 @@ class GradientRun:
         path: the run's folder.
         num_evaluations: evaluations recorded so far, before a stop included.
         best: the highest mean evaluation return so far.
+        seconds: returns the wall-clock since the run began, pauses left out.
 
     Raises:
         MetricsError: if records of these evaluations are missing.
@@ -124,10 +124,9 @@ class GradientRun:
         check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]
         self.best = kept[-1].best_evaluation_return if kept else -math.inf
-        seconds_before = kept[-1].seconds_elapsed if kept else 0.0
-        self._started = time.perf_counter() - seconds_before
         self._checkpoints = Checkpoints(run.checkpoints)
         self._writer = MetricsWriter(run.path, num_evaluations - 1)
+        self.seconds = self._writer.elapsed
 
     def __enter__(self) -> "GradientRun":
         """Returns the run itself."""
@@ -149,14 +148,14 @@ class GradientRun:
         θ is asked for ``target_return``; for the configuration's own if not given.
         """
         config = self.parts.config
-        if target_return is not None:
-            mean = with_target_return(config, mean, target_return)
         tasks = evaluation_tasks(
             config.seed,
             self.num_evaluations,
             config.evaluation.num_episodes,
             self.parts.env.max_episode_steps,
         )
+        if target_return is not None:
+            tasks = tasks.asked_for(target_return)
         population = MeanPopulation(jax.tree.map(jnp.asarray, mean))
         view = view_of(config, self._statistics)
         return self.parts.rollout.evaluate(population, tasks, view, on_step)
@@ -199,10 +198,6 @@ class GradientRun:
         # Last: a run killed before it repeats the evaluation.
         self._checkpoints.save(step, {**state, **more})
         return record
-
-    def seconds(self) -> float:
-        """Returns the wall-clock since the run began, pauses left out."""
-        return time.perf_counter() - self._started
 
 
 def checkpoint_state(

@@ -2,15 +2,16 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jax_es.checks import ConfigError, require
-from jax_es.cli.progress import StepProgress, opening
+from jax_es.checks import optional, require
+from jax_es.cli.progress import Layout, Progress, opening
 from jax_es.imitation.gradient_run import GradientRun, begin, build_for_evaluation
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.devices import compilation_clock
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -43,11 +44,13 @@ def teach(
         ValueError: (a ``ConfigError`` or a ``CheckpointError``) if the run cannot be
             created or continued; it is then as it was before.
     """
-    sbx_teacher = _import_sbx()
+    with optional("teachers need SBX", "pretraining"):
+        from jax_es.imitation import sbx_teacher
     parts = build_for_evaluation(config)
     teacher: Teacher = sbx_teacher.Teacher(settings, config, settings.steps)
     folder = run.path / SBX_FOLDER
     state_file, method = folder / "state.npz", settings.method()
+    every = settings.evaluate_every
 
     def evaluate() -> None:
         mean, step = teacher.mean(), teacher.num_steps
@@ -56,16 +59,16 @@ def teach(
             teacher.save(state_file)
             teacher.export(folder / "model.zip")
         record = gradient_run.save(result, mean, step, step)
-        progress.report(
-            evaluation=f"{record.evaluation_return_mean:9.1f}",
-            best=f"{record.best_evaluation_return:9.1f}",
-            length=f"{record.evaluation_length_mean:7.1f}",
-        )
+        if step:
+            progress.generation_done(record)
+        else:
+            text = f"{record.evaluation_return_mean:.1f}"
+            progress.message(f"Evaluation return before the first step: {text}.")
 
     def on_step(taken: int) -> None:
         check_stop()
-        progress.steps_done(taken)
-        if taken % settings.evaluate_every == 0 or taken == settings.steps:
+        progress.tasks_done(taken % every, every)
+        if taken % every == 0 or taken == settings.steps:
             evaluate()
 
     with contextlib.closing(teacher), run.lock():
@@ -88,7 +91,8 @@ def teach(
             run.update(method=method)
         with GradientRun(run, parts, None, num_evaluations) as gradient_run:
             clock = compilation_clock()
-            progress = StepProgress(settings.steps, first, clock=clock)
+            count = -(-settings.steps // every)
+            progress = Progress(count, first // every, layout=EVALUATIONS, clock=clock)
             progress.message(
                 opening(
                     f"Resuming after {first} steps:" if resume else "Training",
@@ -107,12 +111,14 @@ def teach(
                     teacher.learn(settings.steps, on_step)
 
 
-def _import_sbx() -> Any:
-    try:
-        from jax_es.imitation import sbx_teacher
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"teachers need SBX, and {error.name} is not installed: "
-            "pip install -e '.[pretraining]'."
-        ) from error
-    return sbx_teacher
+def _fields(record: GenerationRecord) -> list[str]:
+    return [
+        f"steps {record.total_env_steps:9d}",
+        f"evaluation {record.evaluation_return_mean:9.1f}",
+        f"best {record.best_evaluation_return:9.1f}",
+        f"length {record.evaluation_length_mean:7.1f}",
+        f"steps/s {record.total_env_steps / record.seconds_elapsed:7.0f}",
+    ]
+
+
+EVALUATIONS = Layout("evaluation", "step", _fields)

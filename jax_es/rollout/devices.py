@@ -150,18 +150,6 @@ class Devices:
             donate_argnums=donate_argnums,
         )
 
-    def map_sum(
-        self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
-    ) -> Callable[..., PyTree]:
-        """Like :meth:`map`, but returns the sum of the devices' results, shared."""
-        return jax.pmap(
-            lambda *args: jax.lax.psum(function(*args), "device"),
-            axis_name="device",
-            in_axes=in_axes,
-            out_axes=None,
-            devices=self.devices,
-        )
-
     def map_together(
         self, function: Callable[..., PyTree], in_axes: tuple[int | None, ...]
     ) -> Callable[..., PyTree]:

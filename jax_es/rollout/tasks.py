@@ -32,6 +32,11 @@ class Tasks(NamedTuple):
     command: np.ndarray | None = None
     variation: np.ndarray | None = None
 
+    def asked_for(self, target_return: float) -> "Tasks":
+        """Returns these tasks, each of which asks for the same return."""
+        shape = np.shape(self.member)
+        return self._replace(command=np.full(shape, target_return, np.float32))
+
     def followed_by(self, other: "Tasks") -> "Tasks":
         """Returns these tasks and then the others; both or neither have each field."""
         return jax.tree.map(lambda *parts: np.concatenate(parts), self, other)

@@ -36,7 +36,9 @@ def spread_weighted_sum(
         on_call: called before each chunk, for instance to notice a stop signal.
         block: N is always a multiple of it: one program then serves every N.
     """
-    partial_sum = devices.map_sum(noise.weighted_sum, in_axes=(None, 0, 0, None))
+    partial_sum = devices.map_together(
+        lambda total, *args: total(noise.weighted_sum(*args)), (None, 0, 0, None)
+    )
     add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
 
     def weighted_sum(

@@ -98,7 +98,7 @@ class Checkpoints:
 
     Args:
         directory: usually ``runs/<name>/checkpoints``; need not exist yet.
-        keep: how many of the most recent steps survive, at least 2, so that a damaged
+        keep: how many of the most recent steps survive; with 2 or more, a damaged
             newest one has a predecessor.
 
     Example:
@@ -110,11 +110,6 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
-        if keep < 2:
-            raise ValueError(
-                f"keep must be at least 2, got {keep}: a damaged newest checkpoint"
-                " needs a predecessor to fall back to"
-            )
         self.directory = Path(directory).absolute()
         self.keep = keep
 
@@ -217,8 +212,6 @@ class Checkpoints:
         return sorted(found, key=_order, reverse=True)
 
     def _save(self, series: str, step: int, state: PyTree, keep: int) -> Path:
-        if step < 0:
-            raise CheckpointError(f"a checkpoint's step must be 0 or more, got {step}")
         try:
             tree = as_stored(state)
         except ValueError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_es.checks import ConfigError, check_types, require
-from jax_es.runs.files import open_lock, read_json, whole_file
+from jax_es.runs.files import open_lock, read_json, whole_file, writing
 from jax_es.runs.folders import (
     CONFIG_FILE,
     EXPERIMENT_FILE,
@@ -170,19 +170,11 @@ class RunDirectory:
         self._write({**self.record(), **entries})
 
     def _write(self, record: dict[str, Any]) -> None:
-        with self._writable(), whole_file(self.path / self.file) as draft:
+        with self._writing(), whole_file(self.path / self.file) as draft:
             draft.write_text(json.dumps(record, indent=2) + "\n")
 
-    @contextlib.contextmanager
-    def _writable(self) -> Iterator[None]:
-        """Says in one line that a file system does not let the folder be written."""
-        try:
-            yield
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be written ({error}); make it writable "
-                "or choose another folder."
-            ) from error
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return writing(self.path, "make it writable or choose another folder")
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -195,7 +187,7 @@ class RunDirectory:
         Raises:
             ConfigError: if another process holds it, or nothing can be written.
         """
-        with self._writable():
+        with self._writing():
             try:
                 file = open_lock(self.path)
             except BlockingIOError as error:

@@ -1,17 +1,16 @@
 """A trained policy as a folder that travels, in the layout of the Hugging Face hub.
 
 ``model.safetensors`` holds all that θ acts with, by the names that checkpoints have
-(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run, and
-without a further package: the format is a header in JSON before the arrays' bytes
-(https://huggingface.co/docs/safetensors).
+(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run.
 """
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import orbax.checkpoint as ocp
+import safetensors
+import safetensors.numpy
 
 from jax_es.checks import ConfigError
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, Restored
@@ -21,51 +20,14 @@ from jax_es.types import PyTree
 
 WEIGHTS_FILE = "model.safetensors"
 HUB = "hf://"
-_TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_TYPES |= {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8"}
-_TYPES |= {"uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8"}
-_TYPES |= {"bool": "BOOL"}
-"""The format's names of NumPy's types."""
 
 
 def write_weights(folder: Path, state: PyTree) -> None:
     """Writes what θ acts with into a folder; the arrays keep their exact bits."""
     arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
-    # The format's order: the widest numbers first, so that all are aligned.
-    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header, data = {}, b""
-    for name in names:
-        array, start = arrays[name], len(data)
-        data += array.tobytes()
-        header[name] = {
-            "dtype": _TYPES[array.dtype.name],
-            "shape": array.shape,
-            "data_offsets": [start, len(data)],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / WEIGHTS_FILE).write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-
-def _read_weights(file: Path) -> dict[str, np.ndarray]:
-    """Reads arrays by name.
-
-    Raises:
-        OSError, ValueError, KeyError, TypeError: it cannot be read.
-    """
-    raw = file.read_bytes()
-    start = 8 + int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:start])
-    header.pop("__metadata__", None)
-    kinds = {short: name for name, short in _TYPES.items()}
-    arrays = {}
-    for name, entry in header.items():
-        first, last = entry["data_offsets"]
-        numbers = np.frombuffer(
-            raw[start + first : start + last], kinds[entry["dtype"]]
-        )
-        arrays[name] = numbers.reshape(entry["shape"])
-    return arrays
+    # safetensors writes the memory of an array as it lies there.
+    arrays = {name: np.array(array, order="C") for name, array in arrays.items()}
+    safetensors.numpy.save_file(arrays, folder / WEIGHTS_FILE)
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
@@ -78,9 +40,9 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
     try:
-        state = ocp.tree.from_flat_dict(_read_weights(file), sep="/")
+        state = ocp.tree.from_flat_dict(safetensors.numpy.load_file(file), sep="/")
         step = int(state["es"]["generation"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise CheckpointError(
             f"{file} cannot be read ({error}); export the run again."
         ) from error

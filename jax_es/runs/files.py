@@ -41,6 +41,16 @@ def read_json(file: Path) -> Any:
 
 
 @contextlib.contextmanager
+def writing(path: Path | str, remedy: str) -> Iterator[None]:
+    """Raises ``ConfigError`` if the file system does not let ``path`` be written."""
+    try:
+        yield
+    except OSError as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigError(f"{path} cannot be written ({why}); {remedy}.") from error
+
+
+@contextlib.contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
     """Lets a file be written aside, and renames it into place once it is finished.
 
@@ -78,14 +88,9 @@ def check_writable(option: str, file: Path | None) -> None:
     """
     if file is None:
         return
-    try:
+    with writing(f"{option} {file}", "choose another file"):
         file.parent.mkdir(parents=True, exist_ok=True)
         is_new = not file.exists()
         file.open("a").close()
         if is_new:
             file.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{option} {file} cannot be written ({error.strerror}); choose another "
-            "file."
-        ) from error

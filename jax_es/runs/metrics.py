@@ -13,6 +13,7 @@ import dataclasses
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 from jax_es.runs.files import whole_file
@@ -53,7 +54,9 @@ class MetricsWriter:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / METRICS_FILE
         self._path.touch()
-        _drop_later_records(self._path, resume_after_generation)
+        kept = _drop_later_records(self._path, resume_after_generation)
+        before = kept[-1].seconds_elapsed if kept else 0.0
+        self._started = time.perf_counter() - before
         self._tensorboard = TensorBoard(directory, resume_after_generation + 1)
 
     def write(self, record: GenerationRecord) -> None:
@@ -64,6 +67,10 @@ class MetricsWriter:
             file.flush()
             os.fsync(file.fileno())
         self._tensorboard.on_generation(record)
+
+    def elapsed(self) -> float:
+        """Returns the wall-clock seconds since the run began, pauses left out."""
+        return time.perf_counter() - self._started
 
     def close(self) -> None:
         """Closes the files; closing twice does no harm."""
@@ -159,15 +166,17 @@ def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
         ) from error
 
 
-def _drop_later_records(path: Path, last: int) -> None:
-    """Keeps the whole lines up to generation ``last``, byte for byte.
+def _drop_later_records(path: Path, last: int) -> list[GenerationRecord]:
+    """Keeps the whole lines up to generation ``last``, byte for byte; returns them.
 
     The file is replaced in one step: a kill leaves the old or the new one.
     """
     lines, records = _lines(path), read_metrics(path.parent)
+    kept = [record for record in records if record.generation <= last]
     pairs = zip(lines, records, strict=True)
-    kept = [line + b"\n" for line, record in pairs if record.generation <= last]
+    text = [line + b"\n" for line, record in pairs if record.generation <= last]
     with whole_file(path) as draft, draft.open("wb") as file:
-        file.writelines(kept)
+        file.writelines(text)
         file.flush()
         os.fsync(file.fileno())
+    return kept

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -155,18 +155,24 @@ def evaluation_record(
         seconds_elapsed: since the run began.
         env_steps: those of ``total_env_steps`` that the evaluation took.
     """
-    evaluated = return_statistics(returns)._asdict()
-    names = ("mean", "std", "min", "max")
     return GenerationRecord(
         generation=generation,
         env_steps=env_steps,
         total_env_steps=total_env_steps,
-        **{f"evaluation_return_{name}": evaluated[name] for name in names},
-        evaluation_num_nonfinite=evaluated["num_nonfinite"],
-        evaluation_length_mean=float(np.asarray(lengths).mean()),
+        **evaluation_fields(returns, lengths),
         best_evaluation_return=best,
         seconds_elapsed=seconds_elapsed,
     )
+
+
+def evaluation_fields(returns: ArrayLike, lengths: ArrayLike) -> dict[str, Any]:
+    """Returns a record's fields about θ's episodes, of their returns and lengths."""
+    found = return_statistics(returns)._asdict()
+    names = ("return_mean", "return_std", "return_min", "return_max", "num_nonfinite")
+    return {
+        **{f"evaluation_{name}": found[name.removeprefix("return_")] for name in names},
+        "evaluation_length_mean": float(np.asarray(lengths).mean()),
+    }
 
 
 class ReturnStatistics(NamedTuple):

@@ -13,7 +13,7 @@ from jax_es.presets import (
     preset,
 )
 from jax_es.runs.method import CLONING, OPENAI_ES, TEACHER, Method
-from jax_es.train_config import TrainConfig, differences, policy_kind
+from jax_es.train_config import KWARGS, TrainConfig, differences, policy_kind
 
 
 class Origin(NamedTuple):
@@ -105,7 +105,7 @@ def command(
 
 def option(field: str, value: object) -> list[str]:
     """Returns a field's value as the command line takes it."""
-    if field.startswith(("env.kwargs.", "es.kwargs.")):
+    if field.startswith(KWARGS):
         return [f"--{field}", value if isinstance(value, str) else repr(value)]
     *parents, name = field.replace("_", "-").split(".")
     if isinstance(value, bool):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import read_json
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.records import GenerationRecord
@@ -69,13 +69,8 @@ def import_wandb() -> Any:
     Raises:
         ConfigError: if it is not installed.
     """
-    try:
+    with optional("--track wandb needs Weights & Biases", "track"):
         import wandb
-    except ImportError as error:
-        raise ConfigError(
-            f"--track wandb needs Weights & Biases ({error}); "
-            "pip install -e '.[track]'."
-        ) from error
     return wandb
 
 

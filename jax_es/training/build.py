@@ -42,7 +42,7 @@ from jax_es.train_config import (
 )
 from jax_es.training.custom_policy import make_custom_policy
 from jax_es.training.shards import on_workers
-from jax_es.types import Policy, PyTree, VectorEnv
+from jax_es.types import Policy, VectorEnv
 
 
 def make_env(
@@ -200,37 +200,6 @@ def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.Histor
     return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
 
-def check_vector_control(
-    learner: str,
-    env_id: str,
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-) -> None:
-    """Checks that a task observes vectors and acts in vectors of bounded real numbers.
-
-    Args:
-        learner: what needs it, for the message.
-        env_id: the environment.
-        observation_space: its own.
-        action_space: its own.
-
-    Raises:
-        ConfigError: if not.
-    """
-    require(
-        len(observation_space.shape or ()) == 1,
-        f"{learner} learns from observation vectors, and {env_id} observes "
-        f"{observation_space}; choose another --env.id.",
-    )
-    require(
-        isinstance(action_space, gymnasium.spaces.Box)
-        and len(action_space.shape) == 1
-        and bool(np.isfinite([action_space.low, action_space.high]).all()),
-        f"{learner} acts in vectors of bounded real numbers, and {env_id} acts in "
-        f"{action_space}; choose another --env.id.",
-    )
-
-
 def with_game(config: TrainConfig) -> TrainConfig:
     """Returns the configuration with a game's name replaced by the game's id.
 
@@ -300,29 +269,6 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
         f"the action space {space} is neither a vector of real numbers nor Discrete; "
         "choose another env.id."
     )
-
-
-def with_target_return(
-    config: TrainConfig, mean: PyTree, target_return: float
-) -> PyTree:
-    """Returns weights that act, under ``config``, as if asked for another return.
-
-    Args:
-        config: the run whose θ it is.
-        mean: θ.
-        target_return: the episode return to ask for, in the environment's unit.
-
-    Raises:
-        ConfigError: if the policy is not asked for a return.
-    """
-    if getattr(config.policy, "target_return", None) is None:
-        raise ConfigError(
-            f"policy {policy_kind(config.policy)} has no target return; choose a "
-            "decision-transformer, or train another network with "
-            "--policy.target-return."
-        )
-    policy = typing.cast(models.DecisionTransformerConfig, config.policy)
-    return models.with_target_return(policy, mean, target_return)
 
 
 def check_cores(config: RolloutConfig) -> None:

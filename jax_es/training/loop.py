@@ -8,7 +8,6 @@ same numbers.
 import contextlib
 import dataclasses
 import os
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -312,9 +311,6 @@ class _Session:
         self._check_stop, self._callbacks = check_stop, callbacks
         self._saved = int(state.es.generation)
         self.records: list[GenerationRecord] = []
-        kept = read_metrics(run.path)
-        before = kept[-1].seconds_elapsed if kept else 0.0
-        self._started = time.perf_counter() - before
 
     def advance(self) -> None:
         """Runs one generation; records it, then saves what follows from it.
@@ -327,7 +323,7 @@ class _Session:
         generation = run_generation(self._parts, state, self._on_step)
         if generation.best is not None:
             self._save_best(generation.best)
-        record = generation_record(generation, self._elapsed())
+        record = generation_record(generation, self._writer.elapsed())
         self._writer.write(record)
         self.state = generation.state
         self.records.append(record)
@@ -370,7 +366,7 @@ class _Session:
             result.returns,
             result.lengths,
             judged.state.best_evaluation_return,
-            self._elapsed(),
+            self._writer.elapsed(),
             result.env_steps,
         )
         asks = asked(config.es, state.commands, record.generation)
@@ -389,10 +385,6 @@ class _Session:
 
     def _save_best(self, state: TrainState) -> None:
         self._checkpoints.save_best(int(state.es.generation), state)
-
-    def _elapsed(self) -> float:
-        """Returns the wall-clock seconds since the run began, pauses left out."""
-        return time.perf_counter() - self._started
 
     def _on_step(self, progress: RolloutProgress) -> None:
         self._check_stop()

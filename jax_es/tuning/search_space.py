@@ -10,14 +10,12 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jax_es.checks import ConfigError, is_of_type, require
+from jax_es.checks import ConfigError, is_of_type, optional, require
 from jax_es.config import ESTIMATING
 from jax_es.presets import unknown
-from jax_es.train_config import TrainConfig, flat, from_dict, to_dict
+from jax_es.train_config import KWARGS, TrainConfig, flat, from_dict, to_dict
 
 FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
-
-KWARGS = ("env.kwargs.", "es.kwargs.")
 
 Distribution = Any
 
@@ -28,12 +26,8 @@ def load_optuna() -> Any:
     Raises:
         ConfigError: if it is not installed.
     """
-    try:
+    with optional("a search needs Optuna", "tune"):
         import optuna
-    except ImportError as error:
-        raise ConfigError(
-            f"a search needs Optuna ({error}); pip install -e '.[tune]'."
-        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

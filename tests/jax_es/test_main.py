@@ -59,11 +59,6 @@ def test_a_program_gets_the_arguments_after_its_name(monkeypatch):
     assert command.main(["plot", "runs/a", "--x", "seconds"]) == 13
 
 
-def test_what_is_no_program_is_one_line(refused):
-    refused(command.main, [], "PROGRAM must be one of train, evaluate, plot")
-    refused(command.main, ["trian"], "PROGRAM must be one of train", "'trian'")
-
-
 def test_the_version_is_that_of_the_package(capsys):
     assert command.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jax-es {importlib.metadata.version('jax-es')}\n"

@@ -1,14 +1,13 @@
 """The learning-curve program: grouping, numbers, picture, bad input."""
 
 import dataclasses
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jax_es import plot
-from jax_es.analysis import curves, drawing, figures, page
+from jax_es.analysis import curves, figures
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
@@ -131,12 +130,6 @@ def test_the_picture_shows_every_line(runs, tmp_path, capsys, ending, x):
     assert [a.get_title() for a in figure.axes] == ["Hopper-v5", "Hopper-v5, 50 steps"]
     assert legend(figure) == ["decision-transformer (1 seed)", "mlp (1 or 2 seeds)"]
     assert [len(axis.lines) for axis in figure.axes] == [2, 1]
-
-
-def test_bad_input_is_one_line(runs, refused):
-    refused(plot.main, [], "RUN is missing")
-    empty = make_run(Path("empty"), MLPConfig(), [])
-    refused(plot.main, [runs[0], empty], "no finished generation")
 
 
 @pytest.fixture(scope="module")
@@ -339,10 +332,3 @@ def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch)
         arguments = [*map(str, runs), "--output", str(tmp_path / "a.png"), *x]
         assert plot.main(arguments) == 0
         assert len(drawn[tmp_path / "a.png"].axes) == panels
-
-
-def test_style_and_template_are_part_of_the_package():
-    files = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packaged = files["tool"]["setuptools"]["package-data"]["jax_es.analysis"]
-    for file in (drawing.STYLE_FILE, page.TEMPLATE):
-        assert file.is_file() and file.name in packaged

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import warnings
 from html.parser import HTMLParser
-from pathlib import Path
 
 import imageio.v3 as imageio
 import numpy as np
@@ -175,7 +174,7 @@ def test_the_command_makes_the_same_configuration(name, changes):
     python, dash_m, module, *arguments = command(config, name, num_seeds=3).split()
     assert (python, dash_m, module) == ("python", "-m", "jax_es.train")
     request = train.parse(arguments)
-    assert request.config == config and request.num_seeds == 3
+    assert request.config == config and request.arguments.seeds == 3
 
 
 def test_the_command_tells_slots_that_the_machine_would_not_give():
@@ -245,12 +244,6 @@ def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):
     ]
     assert re.findall("<h3>(.*?)</h3>", sections[0])[-2:] == ["lstm", "mlp"]
     assert page.count("<details><summary>Versions and machine</summary>") == 3
-
-
-def test_bad_input_is_one_line(refused):
-    run = make_run(Path("run"), MLPConfig(), [0.0, 1.0])
-    refused(report.main, [], "RUN is missing")
-    refused(report.main, [run, "--output", "page.pdf"], "--output must end in .html")
 
 
 def test_a_record_without_what_newer_ones_have_is_shown(tmp_path):

@@ -31,16 +31,12 @@ CHEETAH = TrainConfig(
 )
 
 
-@pytest.mark.parametrize(
-    "name", ["SNES", pytest.param("openai-es", marks=pytest.mark.slow)]
-)
-def test_any_strategy_trains_through_the_same_engine(name):
+def test_any_strategy_trains_through_the_same_engine():
     """Also one whose members are no pairs, and an odd number."""
-    parts, size = build(CHEETAH), 16
-    if name == "SNES":
-        mean, size = parts.policy.init(jax.random.key(0)), 15
-        strategy = evosax_strategy("SNES", size, mean, std_init=0.1)
-        parts = dataclasses.replace(parts, strategy=strategy)
+    parts, size = build(CHEETAH), 15
+    mean = parts.policy.init(jax.random.key(0))
+    strategy = evosax_strategy("SNES", size, mean, std_init=0.1)
+    parts = dataclasses.replace(parts, strategy=strategy)
     state = initial_state(parts)
     returns = []
     for _ in range(12):
@@ -123,16 +119,13 @@ def test_two_variations_in_one_generation_are_two_runs():
     assert not np.allclose(both.returns[1::2], whole.returns, rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "attention", ["cache", pytest.param("window", marks=pytest.mark.slow)]
-)
-def test_a_command_is_the_return_that_is_asked_for(attention):
+def test_a_command_is_the_return_that_is_asked_for():
     config = DecisionTransformerConfig(
         context_length=3,
         width=8,
         num_layers=1,
         max_timestep=9,
-        attention=attention,
+        attention="cache",
         reward_scale=1.0,
         target_return=-1.0,
     )

@@ -15,7 +15,6 @@ from models import (
     ImageDecisionTransformerConfig,
     ImageDecisionTransformerPolicy,
     make_policy,
-    with_target_return,
 )
 from tests.models.perturbed import QUICKLY, inputs_of, perturbed, random_member, run
 
@@ -151,12 +150,12 @@ def test_a_member_acts_as_its_written_out_weights(policy, noise, random_params):
 
 
 @pytest.mark.parametrize("policy", [WINDOW, CACHE], ids=["window", "cache"])
-def test_weights_ask_for_another_return(policy, random_params):
+def test_a_command_asks_for_another_return(policy, random_params):
     params = random_params(policy)
     config = dataclasses.replace(policy.config, target_return=500.0)
     other = dataclasses.replace(policy, config=config)
     carry, inputs = policy.initial_carry(), episode()
-    asked = {"params": with_target_return(policy.config, params, 500.0)}
+    asked = {"params": params, "command": {"target_return": jnp.float32(500.0)}}
     got = run(policy, asked, carry, inputs)[1][0]
     expected = run(other, {"params": params}, other.initial_carry(), inputs)[1][0]
     np.testing.assert_allclose(got, expected, atol=2e-5)

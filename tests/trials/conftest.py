@@ -58,6 +58,13 @@ def made(stay_as_configured, tmp_path_factory):
 
 
 @pytest.fixture
+def unchanged(made, monkeypatch):
+    """The world itself, as working directory: for what must change nothing."""
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
 def world(made, tmp_path, monkeypatch):
     """A copy of the world, as working directory."""
     folder = tmp_path / "world"
@@ -66,10 +73,12 @@ def world(made, tmp_path, monkeypatch):
     return folder
 
 
-def contents(folder: Path) -> dict[str, bytes | None]:
-    """Returns every file's bytes, and None for folders, by path; locks left out."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-        if path.name != ".lock"
-    }
+def contents(folder: Path) -> dict[str, tuple[int, int] | None]:
+    """Returns when files were written and their sizes, None for folders; no locks."""
+    found = {}
+    for root, folders, files in os.walk(folder):
+        found |= {os.path.join(root, name): None for name in folders}
+        for file in (os.path.join(root, name) for name in files if name != ".lock"):
+            stat = os.stat(file)
+            found[file] = stat.st_mtime_ns, stat.st_size
+    return found

@@ -117,8 +117,8 @@ MOMENTS = random.Random(0)
 SIGNALS = [
     (kind, signum, round(MOMENTS.random(), 3))
     for kind, kills, stops in (
-        *(("train", 6, 1), ("rarely", 3, 1), ("seeds", 3, 1)),
-        *(("pretrain", 3, 1), ("strategy", 2, 0)),
+        *(("train", 5, 1), ("rarely", 2, 0), ("seeds", 2, 1)),
+        *(("pretrain", 2, 0), ("strategy", 1, 0)),
     )
     for signum in [
         *[signal.SIGKILL] * kills,
@@ -171,8 +171,8 @@ def test_killed_again_and_again_at_random_instants(kind, world, processes, undis
 @pytest.mark.parametrize(
     ("kind", "share"),
     [
-        *(("train", 0.01), ("train", 0.2), ("train", 0.5), ("train", 0.95)),
-        *(("pretrain", 0.3), ("pretrain", 0.8)),
+        *(("train", 0.01), ("train", 0.5), ("train", 0.95)),
+        ("pretrain", 0.5),
     ],
 )
 def test_a_disk_that_is_full_from_some_operation_on(
@@ -189,7 +189,7 @@ def test_a_disk_that_is_full_from_some_operation_on(
     assert_equal(world, folder, kind)
 
 
-@pytest.mark.parametrize("largest_file", [100, 1000, 2500])
+@pytest.mark.parametrize("largest_file", [100, 2500])
 def test_no_file_may_become_large(largest_file, world, processes, undisturbed):
     command = COMMANDS["train"].format("torn")
     ended = processes.run(world, command, largest_file=largest_file)
@@ -256,12 +256,6 @@ def append(run: Path, text: bytes) -> None:
         file.write(text)
 
 
-def to_file(path: Path) -> None:
-    """Puts a file where a folder was."""
-    shutil.rmtree(path)
-    path.write_text("x")
-
-
 def to_folder(path: Path) -> None:
     """Puts a folder where a file was."""
     path.unlink()
@@ -271,7 +265,6 @@ def to_folder(path: Path) -> None:
 # The run resumes to the same numbers.
 HARMLESS = {
     "last truncated": lambda run: os.truncate(largest(step(run)), 10),
-    "last emptied": lambda run: [os.truncate(file, 0) for file in files(step(run))],
     "last without largest": lambda run: largest(step(run)).unlink(),
     "last missing": lambda run: shutil.rmtree(step(run)),
     "last renamed": lambda run: step(run).rename(step(run).with_name("77")),
@@ -280,9 +273,7 @@ HARMLESS = {
     "half a line": lambda run: append(run, b'{"generation": 4, "env_st'),
     "zeros after a power cut": lambda run: append(run, bytes(500)),
     "the last record missing": lambda run: lines(run, lambda i: i < 3),
-    "two records missing": lambda run: lines(run, lambda i: i < 2),
     "no checkpoints": lambda run: shutil.rmtree(run / "checkpoints"),
-    "no curves": lambda run: shutil.rmtree(run / "tensorboard"),
     "no lock": lambda run: (run / ".lock").unlink(),
     "remains of the killed": lambda run: plant(run),
 }
@@ -308,12 +299,7 @@ def test_damage_that_is_made_good(fault, torn, undisturbed, capsys):
     assert_equal_runs(torn, whole)
 
 
-def metrics(run: Path, change) -> None:
-    file = run / METRICS_FILE
-    file.write_bytes(change(file.read_bytes()))
-
-
-# One line says what is missing, and nothing is changed.
+# One line says what is missing, and nothing is changed; test_inputs.py has more.
 REFUSED = {
     "all checkpoints damaged": (
         lambda run: [largest(step(run, i)).unlink() for i in range(3)],
@@ -323,32 +309,9 @@ REFUSED = {
         lambda run: lines(run, lambda i: i != 0),
         "records",
     ),
-    "no metrics": (lambda run: (run / METRICS_FILE).unlink(), METRICS_FILE),
-    "metrics emptied": (lambda run: metrics(run, lambda text: b""), METRICS_FILE),
     "metrics a folder": (lambda run: to_folder(run / METRICS_FILE), METRICS_FILE),
-    "metrics not UTF-8": (
-        lambda run: metrics(run, lambda text: b"\xff\xfe" + text),
-        METRICS_FILE,
-    ),
-    "a damaged record": (
-        lambda run: metrics(run, lambda text: text.replace(b'"env_steps"', b'"x', 1)),
-        METRICS_FILE,
-    ),
-    "a record of another type": (
-        lambda run: metrics(run, lambda text: b"5\n" + text.split(b"\n", 1)[1]),
-        METRICS_FILE,
-    ),
-    "no configuration": (lambda run: (run / "config.json").unlink(), "config.json"),
-    "half a configuration": (
-        lambda run: os.truncate(run / "config.json", 99),
-        "config.json",
-    ),
     "configuration a folder": (
         lambda run: to_folder(run / "config.json"),
-        "config.json",
-    ),
-    "configuration emptied": (
-        lambda run: os.truncate(run / "config.json", 0),
         "config.json",
     ),
     "lock a folder": (lambda run: to_folder(run / ".lock"), ".lock"),
@@ -442,23 +405,14 @@ def answering(index, value):
 
 ENVIRONMENT_FAULTS = {
     "raises": raising(RuntimeError("mine")),
-    "asserts": raising(AssertionError()),
     "raises in many lines": raising(ValueError("one\ntwo\nthree")),
-    "runs out of memory": raising(MemoryError()),
-    "has no such file": raising(FileNotFoundError(2, "No such file", "level.json")),
     "divides by zero": lambda answer: 1 / 0,
     "exits": raising(SystemExit(0)),
-    "exits with words": raising(SystemExit("bye")),
     "stops iterating": raising(StopIteration()),
     "observes None": answering(0, None),
     "observes too much": answering(0, np.zeros(3, np.float32)),
-    "observes a matrix": answering(0, np.zeros((2, 2), np.float32)),
-    "observes text": answering(0, "left"),
-    "pays None": answering(1, None),
-    "pays an array": answering(1, np.ones(3)),
     "pays text": answering(1, "much"),
     "returns nothing": lambda answer: None,
-    "returns four": lambda answer: tuple(answer[:4]),
 }
 
 
@@ -499,7 +453,7 @@ def test_an_environment_that_fails(
     assert_equal_runs(world / "runs" / "torn", faultless)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e308])
 @pytest.mark.parametrize("index", [0, 1])
 def test_numbers_that_are_none_do_not_end_a_run(
     index, value, faulty, world, capsys, monkeypatch

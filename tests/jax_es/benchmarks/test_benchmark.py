@@ -137,12 +137,6 @@ def test_writes_table_and_json(tmp_path, capsys):
     ]
 
 
-def test_bad_input_is_one_line(refused):
-    words = "--only: no row is called 'policy/hopper'"
-    refused(benchmark.main, ["--only", "policy/hopper"], words)
-    refused(benchmark.main, ["--json", "/proc/x"], "--json /proc/x cannot be written")
-
-
 def test_lists_its_rows(capsys):
     assert benchmark.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()

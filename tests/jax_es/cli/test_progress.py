@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from jax_es.cli.progress import Progress, StepProgress
+from jax_es.cli.progress import Progress
 from jax_es.runs.records import GenerationRecord
 
 
@@ -223,38 +223,3 @@ def test_a_terminal_gets_the_live_bar(monkeypatch):
         progress.generation_done(make_record(0))
     assert "\x1b[" in stream.getvalue()
     assert "generation 1/1" in stream.getvalue()
-
-
-# Steps
-
-
-def test_step_lines_are_exact():
-    stream, clock = io.StringIO(), Clock()
-    with StepProgress(1000, done=100, stream=stream, clock=clock) as progress:
-        progress.report(evaluation=f"{12.34:7.1f}")
-        for done in range(110, 301, 10):
-            clock.seconds += 1.5
-            progress.steps_done(done)
-        progress.message("half a minute has gone")
-        progress.report(evaluation=f"{321.0:7.1f}", length="8.0")
-    assert stream.getvalue().splitlines() == [
-        "steps   100/1000  evaluation    12.3  steps/s      -  left  -:--:--",
-        "half a minute has gone",
-        # 200 steps took 30 s, and 700 are left.
-        "steps   300/1000  evaluation   321.0  length 8.0  steps/s      7  left  "
-        "0:01:45",
-    ]
-
-
-def test_a_bar_of_steps_moves_and_fits():
-    stream, clock = Terminal(), Clock()
-    console = Console(file=stream, width=80, force_terminal=True, height=10)
-    with StepProgress(1000, console=console, clock=clock) as progress:
-        clock.seconds += 10.0
-        progress.steps_done(250)
-        progress.report(evaluation="321.0")
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
-    assert "no evaluation yet" in text
-    assert re.search(r"steps 250/1000 .*━+.* 0:00:30 left", text)
-    assert "evaluation 321.0  steps/s 25" in text
-    assert max(map(len, re.split(r"[\r\n]+", text))) <= 80

@@ -155,16 +155,6 @@ def test_another_return_may_be_asked_for_in_the_middle_of_an_episode(run, cartpo
         load_policy(cartpole).ask(1.0)
 
 
-def test_training_met_other_episodes(run):
-    config = load_mean(run).config
-    met = {
-        seed
-        for generation in range(config.num_generations + 1)
-        for seed in evaluation_tasks(config.seed, generation, 10, LIMIT).seed
-    }
-    assert not met & set(seeds(config.seed, 10))
-
-
 def test_summary_by_hand():
     report = summary(results_of([4.0, 1.0, np.nan, 2.0, 3.0, np.inf]))
     assert report == {
@@ -184,18 +174,6 @@ def test_summary_by_hand():
     nothing = summary(results_of([np.nan]))
     assert nothing["nonfinite_returns"] == 1
     assert "return_mean" not in nothing
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["gone"], ["gone is not a run", "No run is there"]),
-        (["{run}", "--checkpoint", "77"], ["no checkpoint '77'", "steps 1, 2, 3"]),
-        (["{run}", "--video", "x.avi"], ["--video must end in .mp4 or .gif", "x.avi"]),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(run, refused, arguments, words):
-    refused(main, [text.format(run=run) for text in arguments], *words)
 
 
 @pytest.fixture

@@ -179,18 +179,6 @@ def test_cloning_begins_with_an_evolutions_weights(folder):
     evolution.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([*MLP, "--dataset", "gone-v0"], ["gone-v0 is not a dataset", DATASET]),
-        ([*TINY, "--target-returns", "1"], ["policy mlp has no target return"]),
-    ],
-    ids=lambda value: " ".join(value)[-40:],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, refused):
-    refused(pretrain.main, arguments, *words)
-
-
 def test_a_loss_that_diverges_ends_in_one_line(capsys):
     arguments = [*TINY, "--name", "a", "--learning-rate", "1e38", "--warmup-steps", "0"]
     assert pretrain.main(arguments) == 2

@@ -97,7 +97,7 @@ def test_map_gives_each_device_its_slice(cpus, num_devices):
     result = scaled(devices.put(slices), np.float32(2))
     assert result.tolist() == (2 * slices.sum(axis=1)).tolist()
     assert result.sharding.device_set == set(devices.devices)
-    total = devices.map_sum(lambda x: {"sum": x.sum()}, in_axes=(0,))
+    total = devices.map_together(lambda total, x: total({"sum": x.sum()}), (0,))
     result = total(devices.put(slices))["sum"]
     assert result.shape == ()
     assert result == slices.sum()

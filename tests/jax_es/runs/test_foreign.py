@@ -117,28 +117,3 @@ def test_other_resumes_ask_alike(foreign, refused, program):
     RunDirectory(Path("runs/foreign")).update(config=to_dict(config), method=method)
     refused(program.main, RESUME_RUN, NAMED.format(foreign))
     assert not Path("imported").exists()
-
-
-RECORDS = [
-    ({"method": 5}, "method must be list, got 5"),
-    ({"config": {"policy": {"kind": []}}}, "unhashable"),
-    (
-        {"config": {"policy": {"kind": "mlp"}, "es": {"sigma": "0.1"}}},
-        "sigma must be float, got '0.1'",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "words"), RECORDS)
-def test_an_edited_record_is_one_line(trained, folder, refused, changes, words):
-    """Others, and other files of a run, are in ``tests/trials/test_inputs.py``."""
-    file = shutil.copytree(trained, folder / "runs" / "edited") / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    for main, arguments in (
-        (evaluate.main, ["runs/edited"]),
-        (train.main, ["--resume", "--name", "edited"]),
-        (report.main, ["runs/edited"]),
-        (plot.main, ["runs/edited"]),
-    ):
-        where = "runs/edited/config.json is not the configuration of a run ("
-        refused(main, arguments, where, words)

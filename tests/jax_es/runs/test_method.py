@@ -145,11 +145,6 @@ def test_only_gradients_leave_no_figure_of_populations(everything, tmp_path):
     assert {path.stem for path in output.iterdir()} == {"learning"}
 
 
-def test_what_gradients_do_not_have_is_one_line(everything, refused):
-    words = f"--x generations: {everything[5]} was trained by", "SAC, which has no gen"
-    refused(plot.main, [*everything, "--x", "generations"], *words)
-
-
 def asked_for(program, arguments, folder):
     """Returns the configuration and the method of a command, and its preset."""
     request = program.parse([*arguments, "--runs-dir", str(folder)])

@@ -11,12 +11,16 @@ import pytest
 import jax_es
 from jax_es import train
 from jax_es.runs.tracking import scalars
+from tests.trials import inputs
 
 OPTIONS = [
-    *("inverted-pendulum", "--env.max-episode-steps", "5", "--policy", "mlp"),
-    *("--policy.hidden-sizes", "2", "--es.num-pairs", "2", "--evaluation.num-episodes"),
-    *("1", "--rollout.num-slots", "1", "--rollout.num-devices", "1"),
-    *("--track", "wandb", "--seeds", "2", "--name", "tracked"),
+    *inputs.TINY.split(),
+    "--track",
+    "wandb",
+    "--seeds",
+    "2",
+    "--name",
+    "tracked",
 ]
 
 READ = """

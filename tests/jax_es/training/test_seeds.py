@@ -76,12 +76,6 @@ def test_an_experiment_without_its_record_is_not_begun_anew(folder, refused):
     refused(train.main, [*OPTIONS, "--seeds", "1", "--name", "many"], words)
 
 
-def test_one_experiment_has_one_process(folder):
-    experiment = begin_experiment(folder / "here")
-    with experiment.lock(), pytest.raises(ConfigError, match="another process"):
-        jax_es.train_seeds(TINY, 1, "here", resume=True)
-
-
 def test_a_run_and_an_experiment_are_told_apart(folder, refused):
     RunDirectory(folder / "runs/run").create(TINY, "test")
     begin_experiment(folder / "runs/many")

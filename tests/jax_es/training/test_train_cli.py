@@ -22,13 +22,9 @@ from jax_es.runs.machine import git_commit, machine
 from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import from_dict
 from jax_es.training.build import POLICY_KINDS, TrainConfig
+from tests.trials import inputs
 
-TINY = [
-    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "4"),
-    *("--es.num-pairs", "2", "--evaluation.num-episodes", "2"),
-    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
-    *("--rollout.num-threads", "1", "--num-generations", "2"),
-]
+TINY = [*inputs.TINY.split(), "--num-generations", "2"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +97,7 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
     out, err = capsys.readouterr()
     run = folder / "runs" / "tiny"
     text = out + err
-    assert "Training mlp (25 parameters) on InvertedPendulum-v5: 2 pairs" in text
+    assert "Training mlp (13 parameters) on InvertedPendulum-v5: 2 pairs" in text
     assert "A slot runs one episode at a time; busy is the share of slots" in text
     for hint in (
         "python -m jax_es.evaluate runs/tiny",
@@ -146,7 +142,7 @@ def test_runs_get_names_of_their_own():
     assert re.fullmatch(r"hopper-seed3-\d{8}-\d{6}", request.run.path.name)
     assert request.run.path.parent == Path("runs")
     assert request.config == dataclasses.replace(preset("hopper"), seed=3)
-    assert not request.resume
+    assert not request.arguments.resume
 
 
 def test_options_are_read_into_their_fields():
@@ -185,7 +181,7 @@ def test_a_class_that_raises_is_one_line_and_leaves_nothing(capsys, folder):
 
 def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch):
     def stopped(*_, **__):
-        raise train.Stopped(signal.SIGTERM)
+        raise stop_signals.Stopped(signal.SIGTERM)
 
     monkeypatch.setattr("jax_es.training.loop.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
@@ -205,10 +201,10 @@ def test_signals_are_given_back(monkeypatch):
 
 def check_that_signals_are_given_back(monkeypatch):
     before = signal.getsignal(signal.SIGINT)
-    with train.StopSignals() as signals:
+    with stop_signals.StopSignals() as signals:
         signals.check()
         signal.raise_signal(signal.SIGINT)
-        with pytest.raises(train.Stopped) as stop:
+        with pytest.raises(stop_signals.Stopped) as stop:
             signals.check()
         assert stop.value.signum == signal.SIGINT
         # The same one through another path changes nothing; a later one is not ours.

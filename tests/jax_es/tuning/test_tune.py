@@ -22,17 +22,13 @@ from jax_es.training.build import with_machine
 from jax_es.training.seeds import SeedResult
 from jax_es.tuning import study as tuning
 from jax_es.tuning.search_space import configured, default_search, space, unchanged
+from tests.trials import inputs
 
 optuna = pytest.importorskip("optuna")
 
 # An episode's return is its length, and two steps at least keep the pole up: a trial
 # with episodes of one step is worse than one with five.
-OPTIONS = [
-    *("inverted-pendulum", "--policy", "mlp", "--policy.hidden-sizes", "2"),
-    *("--env.max-episode-steps", "5", "--es.num-pairs", "2", "--seed", "7"),
-    *("--rollout.num-slots", "1", "--rollout.num-devices", "1"),
-    *("--evaluation.num-episodes", "1", "--max-env-steps", "36"),
-]
+OPTIONS = [*inputs.TINY.split(), "--seed", "7", "--max-env-steps", "36"]
 SEARCH = ("env.max-episode-steps=1,5", "es.sigma=0.01:0.1:log")
 STUDY = [*OPTIONS, "--trials", "3", "--seeds", "1", "--reduction-factor", "2"]
 STUDY += ["--search", *SEARCH]
@@ -231,18 +227,6 @@ def test_fields_that_do_not_fit_together_fail_their_trial_alone(folder, monkeypa
     found = tuning.tune(RunDirectory(path, STUDY_FILE), said.append)
     assert [trial.state for trial in found.trials] == [optuna.trial.TrialState.FAIL]
     assert "do not fit together: policy.num_heads=3" in said[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--search", "es.sigm=1:2"], "did you mean es.sigma"),
-        (["--search", "es.num_pairs=1.5:3"], "'1.5' is not int"),
-        (["--rungs", "9"], "use fewer rungs or more steps"),
-    ],
-)
-def test_bad_input_is_one_line_before_there_is_a_folder(refused, options, complaint):
-    refused(tune.main, [*OPTIONS, *options], complaint)
 
 
 def test_a_study_is_not_changed(study, monkeypatch, refused):
