@@ -6,12 +6,13 @@ with Gymnasium.
 
 import gymnasium
 
+_HALF_CHEETAHS = ("ShortBack", "ShortFront", "NoBack", "NoFront")
+
 for _module, _name, _steps in (
     *(("traps", "PointFlat", 40), ("traps", "PointTrap", 40)),
     *(("traps", "AntTrap", 1000), ("traps", "HumanoidTrap", 1000)),
     *(("damages", "AntShortLeg", 1000), ("damages", "AntNoFoot", 1000)),
-    *(("damages", "HalfCheetahNoBackFoot", 1000),),
-    *(("damages", "HalfCheetahNoFrontFoot", 1000),),
+    *(("damages", f"HalfCheetah{what}Foot", 1000) for what in _HALF_CHEETAHS),
 ):
     if f"{_name}-v0" not in gymnasium.registry:
         # By name: neither MuJoCo nor the task is imported before it is made.

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 
+from envs.mujoco_env import silence_mujoco_log
 from envs.mujoco_tasks import TASKS, Ant, HalfCheetah, MujocoTask
 from envs.robot import registered_task, write_model
 
@@ -71,6 +72,8 @@ BODIES = {
         "left-front-foot-missing": "AntNoFoot-v0",
     },
     "HalfCheetah-v5": {
+        "back-leg-short": "HalfCheetahShortBackFoot-v0",
+        "front-leg-short": "HalfCheetahShortFrontFoot-v0",
         "back-foot-missing": "HalfCheetahNoBackFoot-v0",
         "front-foot-missing": "HalfCheetahNoFrontFoot-v0",
     },
@@ -100,6 +103,18 @@ class AntNoFoot(Shortened, Ant):
     """Ant-v5 whose left front leg ends at the ankle."""
 
     limbs: ClassVar[dict[str, float]] = {"left_ankle_geom": 0.01}
+
+
+class HalfCheetahShortBackFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 with half of its back foot."""
+
+    limbs: ClassVar[dict[str, float]] = {"bfoot": 0.5}
+
+
+class HalfCheetahShortFrontFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 with half of its front foot."""
+
+    limbs: ClassVar[dict[str, float]] = {"ffoot": 0.5}
 
 
 class HalfCheetahNoBackFoot(Shortened, HalfCheetah):
@@ -204,6 +219,7 @@ def _motors(env_id: str) -> tuple[list[str], dict[str, dict[str, float]]]:
             f"env_id: {env_id} has no motors that could be damaged; choose one of "
             f"{', '.join(TASKS)}"
         )
+    silence_mujoco_log()
     model = mujoco.MjModel.from_xml_path(str(task.model_path()))
     motors = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
     known = (DAMAGES[c.__name__] for c in task.__mro__ if c.__name__ in DAMAGES)

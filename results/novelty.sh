@@ -21,7 +21,7 @@ declare -A options=(
   [nsra]="--es.kwargs.fitness_weight adaptive --es.kwargs.patience 1"
   # All as published (k = 10, M = 5, ½ or from 1 on by steps of 0.05 after 50 generations),
   # with time for it: the adaptive weight needs a thousand generations to fall to 0.
-  [longhalf]="--es.kwargs.fitness_weight 0.5 --num-generations 1500"
+  [longhalf]="--es.kwargs.fitness_weight 0.5 --num-generations 600"
   [longnsra]="--es.kwargs.fitness_weight adaptive --num-generations 1500"
 )
 
