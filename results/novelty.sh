@@ -34,7 +34,11 @@ for name in "${names[@]}"; do
   for seed in 0 1 2; do
     run=$runs/$name/seed-$seed kept=results/novelty/$name/seed-$seed
     mkdir -p "$kept"
-    cp "$run"/{config.json,metrics.jsonl} "$kept"
+    cp "$run/config.json" "$kept"
+    # Of long runs every tenth generation.
+    every=1
+    [[ $name != *-long* ]] || every=10
+    awk -v every=$every 'NR % every == 1 % every' "$run/metrics.jsonl" >"$kept/metrics.jsonl"
     "$python" -c 'import sys, numpy; from jax_es.analysis.positions import archive
 numpy.savetxt(sys.argv[2], archive(sys.argv[1]), "%.3f", ",")' "$run" "$kept/positions.csv"
   done
@@ -46,7 +50,7 @@ import numpy
 from envs.traps import CUL_DE_SAC
 from jax_es.analysis.positions import positions
 
-titles = {"es": "ES", "ns": "NS-ES", "nsr": "NSR-ES, w = 1/4", "nsra": "NSRA-ES"}
+titles = {"es": "ES", "ns": "NS-ES", "nsr": "NSR-ES, w = 1/4", "longnsra": "NSRA-ES, 1500 generations"}
 panels = {
     title: numpy.loadtxt(f"results/novelty/point-trap-{name}/seed-0/positions.csv", delimiter=",")
     for name, title in titles.items()
