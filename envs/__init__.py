@@ -1,13 +1,18 @@
 """Simulators behind one contract: vector environments whose ended episodes wait.
 
-Importing it registers our own MuJoCo tasks (:mod:`envs.traps`) with Gymnasium.
+Importing it registers our own MuJoCo tasks (:mod:`envs.traps`, :mod:`envs.damages`)
+with Gymnasium.
 """
 
 import gymnasium
 
-for _name, _steps in (
-    *(("PointFlat", 40), ("PointTrap", 40)),
-    *(("AntTrap", 1000), ("HumanoidTrap", 1000)),
+_HALF_CHEETAHS = ("ShortBack", "ShortFront", "NoBack", "NoFront")
+
+for _module, _name, _steps in (
+    *(("traps", "PointFlat", 40), ("traps", "PointTrap", 40)),
+    *(("traps", "AntTrap", 1000), ("traps", "HumanoidTrap", 1000)),
+    *(("damages", "AntShortLeg", 1000), ("damages", "AntNoFoot", 1000)),
+    *(("damages", f"HalfCheetah{what}Foot", 1000) for what in _HALF_CHEETAHS),
 ):
     if f"{_name}-v0" not in gymnasium.registry:
         # By name: neither MuJoCo nor the task is imported before it is made.
@@ -15,5 +20,5 @@ for _name, _steps in (
             f"{_name}-v0",
             entry_point="envs.robot_env:RobotEnv",
             max_episode_steps=_steps,
-            kwargs={"task": f"envs.traps:{_name}"},
+            kwargs={"task": f"envs.{_module}:{_name}"},
         )

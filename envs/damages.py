@@ -1,18 +1,34 @@
-"""Damages of MuJoCo's robots: what is left of each motor's strength, by name.
+"""Damages of MuJoCo's robots: motors that are weak or dead, and legs that are shorter.
 
-An episode takes one as its ``variation`` (``reset(options={"variation": …})``). Bodies
-stay as they are: a leg that is shorter, or lacks its foot, would be another model.
+What is left of each motor's strength is an episode's ``variation``
+(``reset(options={"variation": …})``). A leg that is shorter, or lacks its foot, is
+another model, and so another task: Gymnasium's own except for the length of a limb.
 """
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
 import difflib
+import functools
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+from xml.etree import ElementTree
 
 import mujoco
 import numpy as np
 
-from envs.mujoco_tasks import TASKS
-from envs.robot import registered_task
+from envs.mujoco_env import silence_mujoco_log
+from envs.mujoco_tasks import TASKS, Ant, HalfCheetah, MujocoTask
+from envs.robot import registered_task, write_model
+
+
+class Damage(NamedTuple):
+    """One damaged robot."""
+
+    env_id: str
+    """The task of its body; that of the intact robot if only motors are damaged."""
+    strength: np.ndarray
+    """``[A]``, what is left of each motor's."""
+
 
 _ANT_LEGS = {"left-front": 1, "right-front": 2, "left-back": 3, "right-back": 4}
 
@@ -50,20 +66,112 @@ DAMAGES: dict[str, dict[str, dict[str, float]]] = {
 WEAK_MOTORS = "weak-motors"
 """Half of all motors' strength."""
 
+BODIES = {
+    "Ant-v5": {
+        "left-front-leg-short": "AntShortLeg-v0",
+        "left-front-foot-missing": "AntNoFoot-v0",
+    },
+    "HalfCheetah-v5": {
+        "back-leg-short": "HalfCheetahShortBackFoot-v0",
+        "front-leg-short": "HalfCheetahShortFrontFoot-v0",
+        "back-foot-missing": "HalfCheetahNoBackFoot-v0",
+        "front-foot-missing": "HalfCheetahNoFrontFoot-v0",
+    },
+}
+"""Of a task: damage → the task of the damaged body."""
 
-def damages(env_id: str) -> dict[str, np.ndarray]:
-    """Returns the named damages of a task, each as its motors' strengths ``[A]``.
+
+class Shortened(MujocoTask):
+    """A task whose model has shorter limbs."""
+
+    limbs: ClassVar[dict[str, float]]
+    """Capsule → what is left of its length, from the joint on."""
+
+    @classmethod
+    def model_path(cls) -> Path:
+        """Returns where the XML file is, for as long as we run."""
+        return shortened(super().model_path(), tuple(cls.limbs.items()))
+
+
+class AntShortLeg(Shortened, Ant):
+    """Ant-v5 with half of its left front leg from the ankle on."""
+
+    limbs: ClassVar[dict[str, float]] = {"left_ankle_geom": 0.5}
+
+
+class AntNoFoot(Shortened, Ant):
+    """Ant-v5 whose left front leg ends at the ankle."""
+
+    limbs: ClassVar[dict[str, float]] = {"left_ankle_geom": 0.01}
+
+
+class HalfCheetahShortBackFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 with half of its back foot."""
+
+    limbs: ClassVar[dict[str, float]] = {"bfoot": 0.5}
+
+
+class HalfCheetahShortFrontFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 with half of its front foot."""
+
+    limbs: ClassVar[dict[str, float]] = {"ffoot": 0.5}
+
+
+class HalfCheetahNoBackFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 whose back leg ends at the ankle."""
+
+    limbs: ClassVar[dict[str, float]] = {"bfoot": 0.01}
+
+
+class HalfCheetahNoFrontFoot(Shortened, HalfCheetah):
+    """HalfCheetah-v5 whose front leg ends at the ankle."""
+
+    limbs: ClassVar[dict[str, float]] = {"ffoot": 0.01}
+
+
+@functools.cache
+def shortened(model: Path, limbs: tuple[tuple[str, float], ...]) -> Path:
+    """Writes a model whose limbs are shorter; masses follow their volumes.
+
+    Args:
+        model: the XML file of the whole one.
+        limbs: capsules that begin at the origin of their body, each with the share of
+            its length that is left.
+
+    Returns:
+        A file in a folder of this process, which is removed with it.
+    """
+    tree = ElementTree.parse(model).getroot()
+    for name, share in limbs:
+        (capsule,) = tree.iterfind(f".//geom[@name='{name}']")
+        # A capsule is given by its ends, or by its middle and (radius, half length).
+        for field, kept in (("fromto", 3), ("pos", 0), ("size", 1)):
+            numbers = capsule.get(field, "").split()
+            shorter = [str(share * float(number)) for number in numbers[kept:]]
+            if shorter:
+                capsule.set(field, " ".join([*numbers[:kept], *shorter]))
+    return write_model(model.name, ElementTree.tostring(tree, "unicode"))
+
+
+def damages(env_id: str) -> dict[str, Damage]:
+    """Returns the named damages of a task.
 
     Raises:
         ValueError: it is no task on MuJoCo's threads.
     """
     motors, named = _motors(env_id)
-    found = {name: _strengths(motors, shares) for name, shares in named.items()}
-    return found | {WEAK_MOTORS: np.full(len(motors), 0.5)}
+    found = {
+        name: Damage(env_id, _strengths(motors, shares))
+        for name, shares in named.items()
+    }
+    found[WEAK_MOTORS] = Damage(env_id, np.full(len(motors), 0.5))
+    bodies = BODIES.get(env_id, {})
+    whole = np.ones(len(motors))
+    return found | {name: Damage(body, whole) for name, body in bodies.items()}
 
 
-def damage(env_id: str, text: str) -> np.ndarray:
-    """Returns what a damage leaves of each motor's strength, ``[A]``.
+def damage(env_id: str, text: str) -> Damage:
+    """Returns the damage of a name, or of motors.
 
     Args:
         env_id: the task.
@@ -74,7 +182,7 @@ def damage(env_id: str, text: str) -> np.ndarray:
         ValueError: there is no such damage; it lists those that there are.
 
     Example:
-        >>> damage("Hopper-v5", "foot_joint=0.5").tolist()
+        >>> damage("Hopper-v5", "foot_joint=0.5").strength.tolist()
         [1.0, 1.0, 0.5]
     """
     known = damages(env_id)
@@ -100,7 +208,7 @@ def damage(env_id: str, text: str) -> np.ndarray:
                 f"damage {part!r} must be MOTOR=SHARE with a share in [0, 1] and a "
                 f"motor of {env_id}: {', '.join(motors)}."
             )
-    return _strengths(motors, shares)
+    return Damage(env_id, _strengths(motors, shares))
 
 
 def _motors(env_id: str) -> tuple[list[str], dict[str, dict[str, float]]]:
@@ -111,6 +219,7 @@ def _motors(env_id: str) -> tuple[list[str], dict[str, dict[str, float]]]:
             f"env_id: {env_id} has no motors that could be damaged; choose one of "
             f"{', '.join(TASKS)}"
         )
+    silence_mujoco_log()
     model = mujoco.MjModel.from_xml_path(str(task.model_path()))
     motors = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
     known = (DAMAGES[c.__name__] for c in task.__mro__ if c.__name__ in DAMAGES)

@@ -78,7 +78,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         task = self._task_of(env_id)
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
-        _silence_mujoco_log()
+        silence_mujoco_log()
 
         path = task.model_path()
         try:
@@ -258,7 +258,7 @@ def _going_on_unhealthy() -> list[str]:
     return [env_id for env_id, task in TASKS.items() if task.may_go_on_unhealthy]
 
 
-def _silence_mujoco_log() -> None:
+def silence_mujoco_log() -> None:
     """Stops MuJoCo from printing warnings and writing them to the working directory."""
     config = mujoco.MjLogConfig.get()
     config.logto_file = False

@@ -8,6 +8,10 @@ A task says observation, reward and ending once, over a batch of simulations
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -97,6 +101,20 @@ class RobotVectorEnv(MujocoVectorEnv):
             return super()._advance(actions, live)
         except Exception as error:
             raise failure(self._env_id, "in step", error) from error
+
+
+def write_model(name: str, text: str) -> Path:
+    """Writes a MuJoCo model into a folder of this process, which is removed with it.
+
+    Args:
+        name: of the file.
+        text: XML.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="jax-es-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / name
+    path.write_text(text)
+    return path
 
 
 def check(name: str, task: MujocoTask, model: mujoco.MjModel) -> None:

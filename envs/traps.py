@@ -6,10 +6,7 @@ observations included, with the trap of Conti et al. (2018, arXiv 1712.06560) in
 of them; a point that two motors push is simple enough to learn in a minute.
 """
 
-import atexit
 import functools
-import shutil
-import tempfile
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 from xml.sax.saxutils import quoteattr
@@ -17,6 +14,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from envs.mujoco_tasks import Ant, HumanoidV5, MujocoTask, Runner
+from envs.robot import write_model
 
 
 class Wall(NamedTuple):
@@ -104,11 +102,8 @@ def walled(model: Path, walls: tuple[Wall, ...]) -> Path:
         'rgba=".45 .5 .6 .7"/>'
         for index, wall in enumerate(walls)
     )
-    folder = Path(tempfile.mkdtemp(prefix="jax-es-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / model.name
-    path.write_text(
+    return write_model(
+        model.name,
         f"<mujoco><include file={quoteattr(str(model))}/>"
-        f"<worldbody>{boxes}</worldbody></mujoco>"
+        f"<worldbody>{boxes}</worldbody></mujoco>",
     )
-    return path

@@ -36,6 +36,8 @@ class Arguments:
     """Robots of each damage; they differ in how episodes begin."""
     baselines: bool = False
     """Also try without the archive's fitness, the best first, and at random."""
+    exhaustive: bool = False
+    """Also try every elite in every damaged robot: what no search can pass."""
     output: Path | None = None
     """A file for the picture (.png, .svg, .pdf), or a folder; plots/ in the run's
     folder if not given."""
@@ -73,17 +75,18 @@ def _main(argv: list[str]) -> int:
         with drawing.style():  # not after the trials
             saved = read_archive(run.path)
         check_imports(saved.config, run.path, arguments.trust)
-        strengths = damages(saved.config.env, arguments.damage)
+        robots = damages(saved.config.env, arguments.damage)
         require(
             len(saved.archive.elites()) > 0,
             f"{arguments.archive} has no elites; illuminate for longer.",
         )
     recoveries = adapt_run(
         saved,
-        strengths,
+        robots,
         arguments.search,
         tuple(RULES) if arguments.baselines else ("ite",),
         arguments.seeds,
+        arguments.exhaustive,
         _say,
     )
     with input_errors():

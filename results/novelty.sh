@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 runs=runs/novelty-workstation
 names=("$@")
-[[ $# -gt 0 ]] || names=(point-trap-{es,ns,nsr,half,nsra} point-flat-{es,ns})
+[[ $# -gt 0 ]] || names=(point-trap-{es,ns,nsr,half,nsra,longhalf,longnsra} point-flat-{es,ns})
 
 declare -A options=(
   [es]="--es.kwargs.fitness_weight 1.0 --es.kwargs.parents 1"
@@ -19,6 +19,10 @@ declare -A options=(
   [half]="--es.kwargs.fitness_weight 0.5"
   # So short a run has no time for the published patience of 50.
   [nsra]="--es.kwargs.fitness_weight adaptive --es.kwargs.patience 1"
+  # All as published (k = 10, M = 5, ½ or from 1 on by steps of 0.05 after 50 generations),
+  # with time for it: the adaptive weight needs a thousand generations to fall to 0.
+  [longhalf]="--es.kwargs.fitness_weight 0.5 --num-generations 600"
+  [longnsra]="--es.kwargs.fitness_weight adaptive --num-generations 1500"
 )
 
 for name in "${names[@]}"; do
@@ -30,7 +34,11 @@ for name in "${names[@]}"; do
   for seed in 0 1 2; do
     run=$runs/$name/seed-$seed kept=results/novelty/$name/seed-$seed
     mkdir -p "$kept"
-    cp "$run"/{config.json,metrics.jsonl} "$kept"
+    cp "$run/config.json" "$kept"
+    # Of long runs every tenth generation.
+    every=1
+    [[ $name != *-long* ]] || every=10
+    awk -v every=$every 'NR % every == 1 % every' "$run/metrics.jsonl" >"$kept/metrics.jsonl"
     "$python" -c 'import sys, numpy; from jax_es.analysis.positions import archive
 numpy.savetxt(sys.argv[2], archive(sys.argv[1]), "%.3f", ",")' "$run" "$kept/positions.csv"
   done
@@ -42,7 +50,7 @@ import numpy
 from envs.traps import CUL_DE_SAC
 from jax_es.analysis.positions import positions
 
-titles = {"es": "ES", "ns": "NS-ES", "nsr": "NSR-ES, w = 1/4", "nsra": "NSRA-ES"}
+titles = {"es": "ES", "ns": "NS-ES", "nsr": "NSR-ES, w = 1/4", "longnsra": "NSRA-ES, 1500 generations"}
 panels = {
     title: numpy.loadtxt(f"results/novelty/point-trap-{name}/seed-0/positions.csv", delimiter=",")
     for name, title in titles.items()

@@ -153,9 +153,13 @@ def recovery(recoveries: Sequence[Recovery]) -> Figure:
             low, median, high = np.percentile(best, [25, 50, 75], axis=0)
             trials = np.arange(1, longest + 1)
             draw_band(axis, Band(trials, median, low, high), looks[rule])
-        intact = robots[0].intact
+        intact, limit = robots[0].intact, robots[0].limit
         axis.axhline(intact, color="0.3", linestyle=":", label="undamaged, its best")
         axis.axhline(0.7 * intact, color="0.6", linestyle=":", label="70 % of that")
+        if limit is not None:
+            axis.axhline(
+                limit, color=colour(5), linestyle="--", label="best of all elites"
+            )
         axis.set(title=damage, xlabel="trial", ylabel="best fitness so far")
         from_zero(axis)
     add_legend(figure, axes)

@@ -18,6 +18,7 @@ from jax_es.illumination.emitters import (
 )
 from jax_es.illumination.settings import ArchiveConfig, axes_of
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.rollout.observation_statistics import view_of
 from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.training.generation import evaluation_tasks, population_tasks
 from jax_es.training.objective import fitness, score
@@ -89,7 +90,7 @@ class Illumination:
         evaluation = evaluation_tasks(config.seed, self.generation, count, limit)
         tasks = population_tasks(config, self.generation, limit, population.size)
         result = self._parts.rollout.evaluate(
-            population, evaluation.followed_by(tasks), on_step=on_step
+            population, evaluation.followed_by(tasks), view_of(config, None), on_step
         )
         updating = time.perf_counter()
         evaluated = result.episodes(slice(None, count))

@@ -22,7 +22,7 @@ from envs.atari_env import (
     single_atari_spec,
 )
 from envs.cores import available_cores
-from envs.damages import damage
+from envs.damages import Damage, damage
 from envs.damages import damages as named_damages
 from envs.faults import CheckedEnv, being_made
 from envs.history import HistoryObservation
@@ -122,11 +122,11 @@ def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]
     return tuple(find("--env.wrappers", target) for target in config.wrappers)
 
 
-def damages(config: EnvConfig, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Returns what damages leave of each motor's strength, ``[A]``, by their names.
+def damages(config: EnvConfig, names: Collection[str]) -> dict[str, Damage]:
+    """Returns damaged robots by the names of their damages.
 
     Args:
-        config: of the damaged robot.
+        config: of the intact robot.
         names: of :func:`envs.damages.damage`, or ``all`` alone for all that have one.
 
     Raises:

@@ -10,14 +10,17 @@ import pytest
 from jax_es import adapt, evaluate, illuminate, load_archive, load_policy, plot, report
 from jax_es.es.population import MeanPopulation
 from jax_es.illumination.repertoire import read_archive
+from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.metrics import read_metrics
+from jax_es.training.generation import evaluation_tasks
 from jax_es.training.parts import build_evaluation
 from tests.comparing import numbers
 
 TINY = [
     *("hopper-uni", "--env.max-episode-steps", "12", "--policy", "linear"),
+    *("--env.hide-observation", "0"),
     *("--batch-size", "6", "--cells", "8", "--initial-batches", "1"),
     *("--evaluation.num-episodes", "1", "--num-generations", "4"),
     *("--checkpoint-every", "1", "--rollout.num-slots", "8"),
@@ -79,6 +82,25 @@ def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch):
     assert first[-1].qd_score > 0  # the offset is below all fitness
 
 
+def played(policy, seed):
+    """The return of an episode in Gymnasium's own environment."""
+    env = gymnasium.make(policy.env_id, **policy.env_options)
+    observation, _ = env.reset(seed=seed)
+    total, done = 0.0, False
+    while not done:
+        observation, reward, ended, cut, _ = env.step(policy(observation))
+        total, done = total + float(reward), ended or cut
+    return total
+
+
+def test_a_run_evaluates_policies_as_they_act(run):
+    """Also what its configuration hides from them."""
+    record = read_metrics(run)[-1]
+    seed = int(evaluation_tasks(0, record.generation, 1, 12).seed[0])
+    total = played(load_policy(run, "last"), seed)
+    np.testing.assert_allclose(total, record.evaluation_return_mean, rtol=1e-4)
+
+
 def test_an_elite_acts_as_the_member_that_it_was(run):
     repertoire = load_archive(run)
     assert len(repertoire) == len(repertoire.fitness) == len({*repertoire})
@@ -87,14 +109,9 @@ def test_an_elite_acts_as_the_member_that_it_was(run):
     parts = build_evaluation(repertoire.config, 1)
     seed = np.array([7], np.int32)
     tasks = Tasks(np.array([-1], np.int32), seed, np.array([12]), np.zeros(1, bool))
-    result = parts.rollout.evaluate(MeanPopulation(repertoire.params(best)), tasks)
-    env = gymnasium.make(policy.env_id, **policy.env_options)
-    observation, _ = env.reset(seed=7)
-    total, done = 0.0, False
-    while not done:
-        observation, reward, ended, cut, _ = env.step(policy(observation))
-        total, done = total + float(reward), ended or cut
-    np.testing.assert_allclose(total, result.returns[0], rtol=1e-4)
+    mean, view = MeanPopulation(repertoire.params(best)), view_of(parts.config, None)
+    result = parts.rollout.evaluate(mean, tasks, view)
+    np.testing.assert_allclose(played(policy, 7), result.returns[0], rtol=1e-4)
     assert result.descriptors.shape == (1, 1)
     parts.close()
     cell = repertoire.cell_of(repertoire.descriptors)
@@ -120,10 +137,12 @@ def test_adapt_prints_a_row_for_each_damage_and_rule(run, capsys):
     options = ["--damage", "foot", "hip-weak", "--trials", "2", "--seeds", "2"]
     options += ["--reevaluations", "1"]
     where = ["--output", "pictures/recovery.png", "--baselines"]
+    where += ["--exhaustive"]
     capsys.readouterr()
     assert adapt.main([str(run), *options, *where]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert len(rows) == 2 * 4 and rows[0].startswith("| foot | ite |")
+    assert all(row.rpartition("|")[0].endswith("% ") for row in rows)
     assert Path("pictures/recovery.png").stat().st_size > 12_000
     capsys.readouterr()
     assert adapt.main([str(run), *options, *where[:2], "--json"]) == 0
