@@ -141,16 +141,17 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)
     if isinstance(kind, str) and ":" in kind:
-        return _build(values, _custom(kind, policy))
-    if kind not in POLICY_KINDS:
+        config: PolicyConfig = _custom(kind, policy)
+    elif kind in POLICY_KINDS:
+        config = from_json(POLICY_KINDS[kind], policy)
+    else:
         raise ConfigError(
             f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
         )
-    rollout = values.get("rollout", {})
-    if issubclass(POLICY_KINDS[kind], models.IMAGE_POLICIES):
+    if isinstance(config, models.IMAGE_POLICIES):
         # Runs from before it was a field had a floor of 0.1 under pixels in [0, 1].
-        values["rollout"] = {"std_floor": 25.5, **rollout}
-    return _build(values, from_json(POLICY_KINDS[kind], policy))
+        values["rollout"] = {"std_floor": 25.5, **values.get("rollout", {})}
+    return from_json(TrainConfig, {**values, "policy": config})
 
 
 def _custom(target: str, policy: dict[str, Any]) -> CustomPolicyConfig:
@@ -159,10 +160,6 @@ def _custom(target: str, policy: dict[str, Any]) -> CustomPolicyConfig:
     options = {name: policy.pop(name) for name in [*policy] if name not in shared}
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     return CustomPolicyConfig(target=target, options=options, **policy)
-
-
-def _build(values: dict[str, Any], policy: PolicyConfig) -> TrainConfig:
-    return from_json(TrainConfig, {**values, "policy": policy})
 
 
 def differences(

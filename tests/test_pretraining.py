@@ -49,9 +49,8 @@ def commands():
         yield module, [*options, *extra]
 
 
-# Of TensorFlow Probability, which SBX imports.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("always")  # a program's own are lines for the user
 def test_a_teacher_is_cloned_and_evolution_goes_on(
     stay_as_configured, tmp_path, monkeypatch, capsys
 ):

@@ -99,21 +99,17 @@ def test_an_installed_wheel_trains_outside_the_clone(wheel, tmp_path):
 
 @pytest.mark.slow
 def test_the_oldest_and_the_newest_python_read_it(wheel, tmp_path):
-    """Its files compile, and the console script says its version."""
+    """Its files compile, and the program says its version."""
     found = [shutil.which(f"python3.{minor}") for minor in (11, 12)]
     works = [p for p in found if p and not subprocess.call([p, "-c", ""])]
     if not works:
         pytest.skip("neither python3.11 nor python3.12 is installed")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
     for python in works:
-        env = tmp_path / Path(python).name
-        run(python, "-m", "venv", str(env), cwd=tmp_path)
-        options = ("-q", "install", "--no-deps", "--no-index", str(wheel))
-        run(str(env / "bin" / "pip"), *options, cwd=tmp_path)
-        said = run(str(env / "bin" / "jax-es"), "--version", cwd=tmp_path)
+        said = run(python, "-m", "jax_es", "--version", cwd=tmp_path)
         assert said == f"jax-es {jax_es.__version__}\n"
-        (site,) = env.glob("lib/python*/site-packages")
-        rooms = [str(site / room) for room in ("jax_es", "models", "envs")]
-        run(str(env / "bin" / "python"), "-m", "compileall", "-qf", *rooms, cwd=env)
+        rooms = ("jax_es", "models", "envs")
+        run(python, "-m", "compileall", "-qf", *rooms, cwd=tmp_path)
 
 
 def test_one_version_is_said_everywhere():

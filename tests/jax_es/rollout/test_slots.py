@@ -75,31 +75,24 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_heads", "noise"), CASES)
-def test_acting_copies_no_cache(num_heads, noise):
+def test_acting_copies_no_cache_and_refilling_no_members(num_heads, noise):
     programs, devices, shared, slots, carry = make_programs(num_heads, "cache", noise)
     inputs = (
         np.zeros((2, WIDTH, OBSERVATION_SIZE), "f4"),
         np.zeros((2, WIDTH), "f4"),
         np.zeros((2, WIDTH), "i4"),
     )
-    lowered = programs._act.lower(shared, slots, carry, *devices.put(inputs))
-    compiled = lowered.compile()
-    caches = sizes(carry)
-    assert len(caches) == 1, "all caches are as large as each other"
-    assert not copies(compiled.as_text(), caches)
-    on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(carry)) // 2
-    assert compiled.memory_analysis().alias_size_in_bytes == on_device
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_heads", "noise"), CASES)
-def test_refilling_copies_no_members(num_heads, noise):
-    programs, devices, shared, slots, _ = make_programs(num_heads, "cache", noise)
+    act = programs._act.lower(shared, slots, carry, *devices.put(inputs))
     refill = devices.put(Refill.empty(2, WIDTH))
-    compiled = programs._refill.lower(shared, slots, refill).compile()
-    assert not copies(compiled.as_text(), sizes(slots.variables))
-    on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(slots)) // 2
-    assert compiled.memory_analysis().alias_size_in_bytes == on_device
+    assert len(sizes(carry)) == 1, "all caches are as large as each other"
+    for lowered, kept, donated in (
+        (act, carry, carry),
+        (programs._refill.lower(shared, slots, refill), slots.variables, slots),
+    ):
+        compiled = lowered.compile()
+        assert not copies(compiled.as_text(), sizes(kept))
+        on_device = sum(leaf.nbytes for leaf in jax.tree.leaves(donated)) // 2
+        assert compiled.memory_analysis().alias_size_in_bytes == on_device
 
 
 def test_the_reading_would_notice():

@@ -15,12 +15,7 @@ from tests.trials import inputs
 
 OPTIONS = [
     *inputs.TINY.split(),
-    "--track",
-    "wandb",
-    "--seeds",
-    "2",
-    "--name",
-    "tracked",
+    *("--track", "wandb", "--seeds", "2", "--name", "tracked"),
 ]
 
 READ = """
@@ -35,9 +30,10 @@ for file in sys.argv[1:]:
         record = Record.FromString(data)
         if record.HasField("history"):
             items = [(i.key or i.nested_key[0], i) for i in record.history.item]
-            print(json.dumps({key: json.loads(i.value_json) for key, i in items}))
+            values = {key: json.loads(i.value_json) for key, i in items}
+            print(json.dumps([file, values]))
         if record.HasField("run"):
-            print(json.dumps(record.run.run_id))
+            print(json.dumps([file, record.run.run_id]))
 """
 
 
@@ -63,23 +59,17 @@ def test_offline_it_gets_every_record_of_each_seed(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
-    def told(run):
-        """What the offline runs in a folder hold: their ids, and a history."""
-        files = sorted((run / "wandb").glob("offline-run-*/run-*.wandb"))
-        lines = list(map(json.loads, python("-c", READ, *map(str, files))))
-        return {x for x in lines if isinstance(x, str)}, [
-            x for x in lines if isinstance(x, dict)
-        ]
-
     python("-m", "jax_es.train", *OPTIONS, "--num-generations", "1")
     resume = ["--resume", "--name", "tracked", "--track", "wandb"]
     python("-m", "jax_es.train", *resume, "--num-generations", "2")
-    ids = set()
-    for seed in (0, 1):
-        run = tmp_path / "runs" / "tracked" / f"seed-{seed}"
-        names, values = told(run)
-        assert len(names) == 1
-        ids |= names
+    tracked, ids = tmp_path / "runs" / "tracked", set()
+    files = sorted(tracked.glob("seed-*/wandb/offline-run-*/run-*.wandb"))
+    told = list(map(json.loads, python("-c", READ, *map(str, files))))
+    for run in (tracked / "seed-0", tracked / "seed-1"):
+        own = [x for file, x in told if file.startswith(f"{run}/")]
+        values = [x for x in own if isinstance(x, dict)]
+        (name,) = {x for x in own if isinstance(x, str)}
+        ids.add(name)
         records = jax_es.read_metrics(run)
         # The first closing evaluation is that with which the resume begins.
         assert [v["generation"] for v in values] == [0, 1, 1, 2]
