@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evosax.algorithms import SNES
 
 from envs.make import make
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
@@ -39,7 +40,7 @@ def test_any_strategy_trains_through_the_same_engine(name):
     parts, size = build(CHEETAH), 16
     if name == "SNES":
         mean, size = parts.policy.init(jax.random.key(0)), 15
-        strategy = evosax_strategy("SNES", size, mean, std_init=0.1)
+        strategy = evosax_strategy(SNES, size, mean, std_init=0.1)
         parts = dataclasses.replace(parts, strategy=strategy)
     state = initial_state(parts)
     returns = []
