@@ -47,8 +47,8 @@ PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
 KIND: {", ".join(POLICY_KINDS)}, or module:Name for a network of your own (default: the
 preset's).
 
-NAME: {", ".join(STRATEGIES)}; with a hyperparameter that it does not have the error
-lists those that it has.
+NAME: {", ".join(STRATEGIES)}. Its own hyperparameters are --es.kwargs.HYPERPARAMETER
+VALUE; with one that it does not have the error lists those that it has.
 
 The options' defaults below are those of the chosen preset."""
 

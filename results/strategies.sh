@@ -16,7 +16,7 @@ on_core=(taskset -c "${cores[core]}" "$python" -m)
 declare -A pairs=([1]=24 [5]=12 [30]=6)
 
 for seed in 0 1 2; do
-  for strategy in cma-es cem openai-es; do
+  for strategy in cma-es openai-es cem; do
     for episodes in 1 5 30; do
       name=$strategy-$episodes
       folder=runs/strategies/$name

@@ -125,7 +125,8 @@ def _disambiguate(runs: list[Run]) -> list[Run]:
         run._replace(
             variant=run.variant
             + "".join(
-                f", {field.split('.')[-1].replace('_', ' ')} {own.get(field)}"
+                f", {field.split('.')[-1].replace('_', ' ')} "
+                f"{own.get(field, 'default')}"
                 for field in fields
             )
         )

@@ -277,7 +277,7 @@ def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
             return f"Missing: {', '.join(m.arg.display_name() for m in missing)}"
         case tyro_errors.InstantiationFailure(message=message):
             prefix = f"Error parsing {name}: " if name else ""
-            return prefix + " ".join(message.split())
+            return prefix + " ".join(message.split()).partition(" Got errors")[0]
         case tyro_errors.InvalidChoice(value=value, choices=choices):
             expected = f"Expected one of {', '.join(choices)}."
             return f"invalid choice {value!r} for argument '{name}'. {expected}"

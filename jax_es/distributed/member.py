@@ -18,7 +18,6 @@ class Member:
     """What it will answer; None while it is idle."""
     stage: Literal["placing", "building", "idle", "busy"] = "placing"
     place: Place | None = None
-    core: int = -1
     job: int = -1
     began: float = 0.0
     deadline: float = math.inf
@@ -42,15 +41,17 @@ class Jobs:
         self.num_done = 0
 
 
-def other_versions(theirs: dict[str, str]) -> list[str]:
-    """Lists what a worker has in other versions than this process.
-
-    It would give other numbers. Versions are those of ``worker.py``.
-    """
+def versions_here() -> dict[str, str]:
+    """Returns what a worker must have, too: with others it gives other numbers."""
     from jax_es.runs.machine import git_commit, versions
 
     ours = versions() | {"commit": git_commit() or ""}
     ours.pop("platform")  # workers compute on the CPU
+    return ours
+
+
+def other_versions(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Lists what a worker, whose versions are those of ``worker.py``, has in others."""
     return [
         f"{name} {theirs.get(name)} there and {version} here"
         for name, version in ours.items()

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from jax_es.checks import ConfigError, require
 from jax_es.distributed.deadlines import PATIENCE, Patience
 from jax_es.distributed.workers import Workers
+from jax_es.runs.files import open_lock
 
 ANSWER_SECONDS = 10.0
 """How long an address may take to answer."""
@@ -86,7 +88,7 @@ def open_workers(
         cores = len(os.sched_getaffinity(0))
         if count > cores:
             say(
-                f"warning: --workers {count} on {cores} cores: workers share them, "
+                f"warning: --workers {count} shares {cores} core{'s' * (cores > 1)}, "
                 f"which is slower than --workers {cores}."
             )
     with ray_session(count, address) as ray:
@@ -169,19 +171,22 @@ def _shared_memory() -> int:
 def _own_folder() -> Iterator[Path]:
     """Makes a folder for Ray's logs and sockets, and removes it at the end.
 
-    What a killed process left is removed, too. The path is short: a socket's name has
-    at most 107 characters.
+    What a killed process left is removed, too: nobody holds its lock, which processes
+    of other containers see as well. The path is short: a socket's name has at most 107
+    characters.
     """
     place = Path(tempfile.gettempdir())
     if len(str(place)) > 30:
         place = Path("/tmp")
     for old in place.glob(f"{_FOLDER}*"):
-        pid = old.name.removeprefix(_FOLDER).partition("-")[0]
-        if not Path("/proc", pid).exists():
-            shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=place))
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > 60:  # a new one is not locked yet
+                with open_lock(old):
+                    shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=place))
     try:
-        yield folder
+        with open_lock(folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,7 +5,9 @@ the simulators start as many threads as they find cores, which is one.
 """
 
 import contextlib
+import itertools
 import os
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +25,6 @@ class Place(NamedTuple):
     """The process."""
     processes: str
     """Among which processes that number means something."""
-    cores: tuple[int, ...]
-    """Cores that the node lets it use."""
 
 
 class Worker:
@@ -32,24 +32,24 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Any = None
+        self._held: socket.socket | None = None
 
     def place(self) -> Place:
-        """Says where the worker is."""
+        """Binds the worker to a core, and says where it is."""
         import ray
 
-        cores = tuple(sorted(os.sched_getaffinity(0)))
+        core, self._held = take_core()
+        _bind(core)
         node = ray.get_runtime_context().get_node_id()
         address = ray.util.get_node_ip_address()
-        return Place(node, address, os.getpid(), processes_here(), cores)
+        return Place(node, address, os.getpid(), processes_here())
 
-    def build(self, core: int, make: Callable[[], Any]) -> dict[str, str]:
-        """Makes the engine on one core; returns what may change its numbers.
+    def build(self, make: Callable[[], Any]) -> dict[str, str]:
+        """Makes the engine; returns what may change its numbers.
 
         Args:
-            core: which, of :class:`Place`.
             make: returns the engine.
         """
-        _bind(core)
         from jax_es.rollout.devices import (
             configure_cpu_devices,
             release_programs,
@@ -82,6 +82,26 @@ def processes_here() -> str:
     """Names the machine and the container whose processes this one sees."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def take_core() -> tuple[int, socket.socket]:
+    """Chooses a core that the fewest workers of this machine hold, of any program.
+
+    Returns:
+        The core, and what holds it until it is closed or the process ends.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    for place in itertools.count():
+        for core in cores:
+            held = socket.socket(socket.AF_UNIX)
+            try:
+                # A name that begins with 0 is no file, and one process alone has it.
+                held.bind(f"\0jax-es-core-{core}-{place}")
+            except OSError:
+                held.close()
+            else:
+                return core, held
+    raise AssertionError("unreachable")
 
 
 def _bind(core: int) -> None:

@@ -12,7 +12,6 @@ import math
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from jax_es.distributed.member import (
     Member,
     is_memory,
     other_versions,
+    versions_here,
     why_ended,
 )
 from jax_es.distributed.worker import Worker, processes_here
@@ -87,6 +87,7 @@ class Workers:
         self._lost = self._repeated = 0
         self._alone_since: float | None = None
         self._counted, self._cluster_cores = -math.inf, 0
+        self._versions: dict[str, str] = {}
         self._processors: set[str] = set()
         self._grow()
 
@@ -105,10 +106,6 @@ class Workers:
         finally:
             self.say = before
 
-    def resize(self, count: int) -> None:
-        """Changes how many there shall be; those too many end when they are idle."""
-        self._count = count
-
     def use(
         self, recipe: Callable[[], Any], on_wait: Callable[[], None] = lambda: None
     ) -> None:
@@ -123,6 +120,8 @@ class Workers:
         """
         if recipe is self._recipe:
             return
+        # Once: what is installed while the run goes on is not what this process runs.
+        self._versions = self._versions or versions_here()
         self._recipe, self._recipe_ref = recipe, self._ray.put(recipe)
         self._deadlines.forget()
         for member in list(self._members):
@@ -201,8 +200,6 @@ class Workers:
 
     def _wanted(self) -> int:
         """Returns how many workers there shall be."""
-        if self._count is not None:
-            return self._count
         now = time.monotonic()
         if now - self._counted > 2.0:
             self._counted = now
@@ -210,7 +207,8 @@ class Workers:
             if cores != self._cluster_cores:
                 # A refused node may be gone, or have come back repaired: ask again.
                 self._cluster_cores, self._refused = cores, 0
-        return max(0, self._cluster_cores - self._refused)
+        count = self._cluster_cores if self._count is None else self._count
+        return max(0, count - self._refused)
 
     def _grow(self) -> None:
         """Starts workers that are missing, also of nodes that have joined."""
@@ -247,7 +245,7 @@ class Workers:
 
     def _build(self, member: Member) -> None:
         """Lets a placed worker make the engine."""
-        member.reply = member.actor.build.remote(member.core, self._recipe_ref)
+        member.reply = member.actor.build.remote(self._recipe_ref)
         member.stage, member.called = "building", set()
         member.deadline = time.monotonic() + self._patience.build
 
@@ -317,10 +315,6 @@ class Workers:
         member.deadline = math.inf
         if stage == "placing":
             member.place, member.began = answer, time.monotonic()
-            used = Counter(
-                m.core for m in self._members if m.place and m.place.node == answer.node
-            )
-            member.core = min(answer.cores, key=lambda core: used[core])
             self._build(member)
         elif stage == "building":
             self._failed_starts = 0
@@ -337,7 +331,7 @@ class Workers:
         self, member: Member, theirs: dict[str, str], strict: bool
     ) -> None:
         """Refuses a worker that would give other numbers."""
-        other = other_versions(theirs)
+        other = other_versions(self._versions, theirs)
         if other:
             self._refuse(
                 member, f"has {', '.join(other)}; install the same everywhere", strict
@@ -380,10 +374,12 @@ class Workers:
         else:
             self._failed_starts += 1
         if why == "ran out of memory":
-            # Another one would, too.
-            self._refused += 1
-            if self._count is not None:
-                self._count -= 1
+            self._refused += 1  # another one would, too
+            if self._wanted() == 0:
+                raise WorkersGone(
+                    f"{member}, the last one, {why}; take a machine with more, or "
+                    "start a new run with fewer --rollout.num-slots"
+                )
         self.say(f"{member} {why}{again}.")
 
     def _drop(self, member: Member, is_dead: bool = False) -> None:

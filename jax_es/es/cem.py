@@ -56,13 +56,14 @@ def cem(
         population_size: P, members a generation.
         mean: gives the shapes of the weights.
         sigma: standard deviation of the first generation's weights.
-        elite_ratio: share of the members that are elites; at least two are.
+        elite_ratio: share of the members that are elites; at least two are, but never
+            all.
         extra_std: standard deviation of the noise that the first generation adds to
             the elites'; √0.05 σ if not given, 0 for the method without noise.
         extra_generations: in which the noise' variance falls to 0, linearly.
     """
     _, unravel = ravel_pytree(mean)
-    num_elites = min(population_size, max(2, round(elite_ratio * population_size)))
+    num_elites = min(population_size - 1, max(2, round(elite_ratio * population_size)))
     extra = 0.05 * sigma**2 if extra_std is None else extra_std**2
 
     def init(key: jax.Array, mean: PyTree) -> CEMState:

@@ -8,9 +8,9 @@ The whole population is materialised, P × |θ| numbers, and CMA-ES adds |θ|² 
 it is for small policies. ``strategies.py`` has those that ``--strategy`` names.
 
 Example:
-    >>> import jax.numpy as jnp
+    >>> from evosax.algorithms import SNES
     >>> mean = {"x": jnp.array([3.0, -2.0])}
-    >>> strategy = evosax_strategy("SNES", 16, mean)
+    >>> strategy = evosax_strategy(SNES, 16, mean)
     >>> state = strategy.init(jax.random.key(0), mean)
     >>> for _ in range(60):
     ...     members = strategy.ask(state).members
@@ -28,12 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from evosax.algorithms.distribution_based import (
-    ARS,
-    CR_FM_NES,
-    PGPE,
-    distribution_based_algorithms,
-)
+from evosax.algorithms.distribution_based import ARS, CR_FM_NES, PGPE
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 from evosax.algorithms.distribution_based.sv.base import SV_ES
 
@@ -84,7 +79,7 @@ class EvosaxStrategy(NamedTuple):
 
 
 def evosax_strategy(
-    algorithm: str | type[DistributionBasedAlgorithm],
+    algorithm: type[DistributionBasedAlgorithm],
     population_size: int,
     mean: PyTree,
     **hyperparameters: Any,
@@ -92,8 +87,8 @@ def evosax_strategy(
     """Wraps an algorithm of evosax.
 
     Args:
-        algorithm: a name of ``evosax.algorithms.distribution_based`` or a class. The
-            Stein-variational ones have several means and are refused.
+        algorithm: of ``evosax.algorithms.distribution_based``. The Stein-variational
+            ones have several means and are refused.
         population_size: P, members a generation.
         mean: gives the shapes of the weights.
         **hyperparameters: evosax's, by its own names: fields of the algorithm's
@@ -102,31 +97,22 @@ def evosax_strategy(
             *descend*.
 
     Raises:
-        ConfigError: if the algorithm or a hyperparameter does not exist.
+        ConfigError: if a hyperparameter is missing or does not exist.
     """
-    if isinstance(algorithm, str):
-        require(
-            algorithm in distribution_based_algorithms,
-            f"evosax has no distribution-based algorithm {algorithm!r}; choose one of "
-            f"{', '.join(distribution_based_algorithms)}.",
-        )
-        evolver_class = distribution_based_algorithms[algorithm]
-    else:
-        evolver_class = algorithm
-    name = evolver_class.__name__
+    name = algorithm.__name__
     require(
-        not issubclass(evolver_class, SV_ES),
+        not issubclass(algorithm, SV_ES),
         f"{name} moves several means and this bridge carries one; choose an algorithm "
         "without Stein-variational updates.",
     )
-    arguments = inspect.signature(evolver_class).parameters
+    arguments = inspect.signature(algorithm).parameters
     constructor = {k: v for k, v in hyperparameters.items() if k in arguments}
     for argument in list(arguments.values())[2:]:
         require(
             argument.default is not argument.empty or argument.name in constructor,
             f"{name} needs the hyperparameter {argument.name}; pass it by keyword.",
         )
-    evolver = evolver_class(population_size, mean, **constructor)
+    evolver = algorithm(population_size, mean, **constructor)
     if "elite_ratio" in hyperparameters:  # no argument, and the parameters follow it
         evolver.elite_ratio = hyperparameters["elite_ratio"]
     fields = {field.name for field in dataclasses.fields(evolver.default_params)}
@@ -155,7 +141,7 @@ def evosax_strategy(
         ask_key, _ = keys(state)
         return evolver.ask(ask_key, state.algorithm_state, es_params)
 
-    is_antithetic = issubclass(evolver_class, ANTITHETIC)
+    is_antithetic = issubclass(algorithm, ANTITHETIC)
 
     jitted_sample = jax.jit(sample)
     drawn: list[tuple[EvosaxState, PyTree, PyTree]] = []

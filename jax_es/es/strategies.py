@@ -4,10 +4,9 @@ All of them hold a generation's members in memory. θ and σ are the run's own, 
 the algorithm calls them; the rest are its hyperparameters by evosax' names.
 """
 
-import dataclasses
 import inspect
-import math
 from collections.abc import Callable
+from typing import Annotated, Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +26,16 @@ from evosax.core.fitness_shaping import (
     standardize_fitness_shaping_fn,
 )
 
-from jax_es.checks import Range, is_of_type, require
+from jax_es.checks import (
+    Fraction,
+    NotNegativeFinite,
+    Positive,
+    Range,
+    Share,
+    Weight,
+    is_of_type,
+    require,
+)
 from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
 from jax_es.es.evosax_bridge import EvosaxStrategy, evosax_strategy
@@ -57,17 +65,17 @@ OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
 LEARNING_RATES = {"pgpe": 0.01, "ars": 0.02}
 """evosax' of ClipUp, and that of HalfCheetah's linear policy in Mania et al. 2018."""
 
-ANY = Range("finite", math.isfinite)
-RANGES = {
-    "learning_rate": Range("positive and finite", lambda x: 0 < x < math.inf),
-    "elite_ratio": Range("in (0, 1]", lambda x: 0 < x <= 1),
-    "extra_std": Range("at least 0 and finite", lambda x: 0 <= x < math.inf),
-    **dict.fromkeys(
-        ("m", "extra_generations"),
-        Range("whole and at least 1", lambda x: x >= 1 and x == int(x)),
-    ),
+_WHOLE = Annotated[
+    float, Range("whole, from 1 to 10,000", lambda x: x in range(1, 10_001))
+]
+RANGES: dict[str, Any] = {
+    **dict.fromkeys(("learning_rate", "std_max", "d_std", "mu_eff", "chi_n"), Positive),
+    **dict.fromkeys(("c_mean", "c_std", "c_c", "c_1", "c1", "c_mu", "q_star"), Weight),
+    **dict.fromkeys(("m", "T", "extra_generations"), _WHOLE),
+    "elite_ratio": Share,
+    "std_max_change": Fraction,
 }
-"""What hyperparameters may be; others any number that is finite."""
+"""What hyperparameters may be; others at least 0 and finite."""
 
 SHAPINGS = {
     "centered_rank": centered_rank_fitness_shaping_fn,
@@ -103,15 +111,20 @@ def named_strategy(config: ESConfig, mean: PyTree) -> EvosaxStrategy:
     for key, value in given.items():
         require(
             key in known,
-            f"es.kwargs.{key}: {name} has no hyperparameter {key}; it has "
-            f"{', '.join(sorted(known))}.",
+            f"es.kwargs.{key}: {name} has no hyperparameter {key}; it has (with "
+            f"defaults) {', '.join(known[each] for each in sorted(known))}.",
         )
-        words, holds = RANGES.get(key, ANY)
+        _, (words, holds) = get_args(RANGES.get(key, NotNegativeFinite))
         require(
             is_of_type(value, float) and holds(value),
             f"es.kwargs.{key} must be a number, {words}, got {value!r}; leave it out "
             "for the algorithm's own.",
         )
+    require(
+        name == "ars" or given.get("elite_ratio") != 1,
+        f"es.kwargs.elite_ratio must be below 1 with es.strategy {name}, got 1: all "
+        "members would be elites, and nothing be selected.",
+    )
     if "m" in given:
         given["m"] = int(given["m"])
     if name == "cem":
@@ -129,20 +142,26 @@ def named_strategy(config: ESConfig, mean: PyTree) -> EvosaxStrategy:
     return evosax_strategy(ALGORITHMS[name], size, mean, **given)
 
 
-def _hyperparameters(name: str, population_size: int, mean: PyTree) -> set[str]:
-    """Returns the names of the numbers that a strategy takes."""
+def _hyperparameters(name: str, population_size: int, mean: PyTree) -> dict[str, str]:
+    """Returns the numbers that a strategy takes: by name, name and default."""
     if name == "cem":
-        return {*inspect.signature(cem).parameters} - {
-            "population_size",
-            "mean",
-            "sigma",
-        }
-    params = ALGORITHMS[name](population_size, mean).default_params
-    fields = [field.name for field in dataclasses.fields(params)]
-    known = {f for f in fields if np.ndim(getattr(params, f)) == 0} - {"std_init"}
-    known |= {"learning_rate"} if name in OPTIMIZERS else set()
-    known |= {"elite_ratio"} if name in ("simple-es", "ars") else set()
-    return known | ({"m"} if name == "rm-es" else set())
+        own = list(inspect.signature(cem).parameters.values())[3:]
+        known = {p.name: p.default for p in own} | {"extra_std": "0.224 sigma"}
+    else:
+        algorithm = ALGORITHMS[name](population_size, mean)
+        known = dict(vars(algorithm.default_params))
+        del known["std_init"]
+        if name in OPTIMIZERS:
+            known["learning_rate"] = LEARNING_RATES.get(name, 1.0)
+        if name in ("simple-es", "ars"):
+            known["elite_ratio"] = algorithm.elite_ratio
+        if name == "rm-es":
+            known["m"] = 1
+    return {
+        key: f"{key} {value if isinstance(value, str) else format(float(value), '.3g')}"
+        for key, value in known.items()
+        if np.ndim(value) == 0
+    }
 
 
 def memory_needs(config: ESConfig, num_weights: int) -> dict[str, tuple[int, str]]:

@@ -274,9 +274,10 @@ def _machines(parts: Parts) -> str:
         devices = parts.devices
         return f"{parts.num_slots} slots on {devices.count} {devices.platform} devices"
     status, rollout = parts.workers.status(), parts.config.rollout
+    nodes = "1 node" if status.nodes == 1 else f"{status.nodes} nodes"
     return (
-        f"{rollout.num_slots} slots on each of {status.workers} workers on "
-        f"{status.nodes} nodes, {rollout.shard_size} episodes at a time"
+        f"workers: {status.workers} on {nodes}, each with {rollout.num_slots} slots "
+        f"and {rollout.shard_size} episodes at a time"
     )
 
 

@@ -123,15 +123,14 @@ def build(
             f"{config.env.id} does not say what it pays for staying healthy.",
         )
         check_hears(es, parts.policy, policy_kind(config.policy))
-        evaluator = None
+        here, evaluator = parts, None
         if workers is not None:
             parts, evaluator = _on_workers(
                 parts, workers, config.rollout.shard_size or 1
             )
         strategy = make_strategy(parts, on_call, evaluator)
         state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
-        if workers is None:
-            _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
+        _check_fits(here, state, jax.eval_shape(strategy.ask, state), workers)
         stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
 
@@ -261,13 +260,20 @@ def _shape(init: Callable[[jax.Array], PyTree]) -> PyTree:
     return jax.eval_shape(lambda: init(jax.random.key(0, impl="threefry2x32")))
 
 
-def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -> None:
+def _check_fits(
+    parts: EvaluationParts,
+    state: PyTree,
+    population: Population,
+    workers: Workers | None = None,
+) -> None:
     """Rejects policies, or slots of them, that do not fit into the devices' memory.
 
     Args:
-        parts: whose policy and slots.
+        parts: whose policy and slots, in this process.
         state: shapes of the strategy's state.
         population: shapes of one generation's.
+        workers: who evaluates; a machine with as many of them as others, and with this
+            process, must hold them all.
 
     Raises:
         ConfigError: naming what would have to be smaller.
@@ -276,14 +282,21 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
     carry = jax.eval_shape(parts.policy.initial_carry)
     reference = reference_shape(parts)
     # Of the state there are two copies while it is updated, on every device.
-    copies = 2 * num_bytes(state) + num_bytes(population) + 8 * num_bytes(reference)
+    shared = num_bytes(population) + 8 * num_bytes(reference)
+    copies = devices.count * (2 * num_bytes(state) + shared)
+    slots, whose, there = parts.num_slots, "", 1
+    if workers is not None:
+        status = workers.status()
+        there = -(-status.workers // max(1, status.nodes))
+        copies += (there + 2) * shared  # sent as a copy, of which Ray has another
+        slots, whose = config.rollout.slots_on(1), f" on each of {there} workers"
     sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
-    many = f"rollout.num_slots {parts.num_slots}, each with weights of its own,"
+    many = f"rollout.num_slots {slots}{whose}, each with weights of its own,"
     rollout = typing.cast(Rollout, parts.rollout)
     slot_bytes = ENV_BYTES + rollout.slot_bytes(population, reference)
     needs = {
-        largest(sizes): devices.count * copies + num_bytes(carry),
-        many: slot_bytes * parts.num_slots,
+        largest(sizes): copies + num_bytes(carry),
+        many: slot_bytes * slots * there,
     }
     check_memory(needs, devices.memory)
 

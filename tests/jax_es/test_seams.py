@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evosax.algorithms import SNES
 
 from envs.make import make
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
@@ -35,7 +36,7 @@ def test_any_strategy_trains_through_the_same_engine():
     """Also one whose members are no pairs, and an odd number."""
     parts, size = build(CHEETAH), 15
     mean = parts.policy.init(jax.random.key(0))
-    strategy = evosax_strategy("SNES", size, mean, std_init=0.1)
+    strategy = evosax_strategy(SNES, size, mean, std_init=0.1)
     parts = dataclasses.replace(parts, strategy=strategy)
     state = initial_state(parts)
     returns = []

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import tempfile
 from dataclasses import replace
 
 import jax
@@ -11,10 +12,11 @@ import pytest
 
 import jax_es
 from jax_es.checks import ConfigError
-from jax_es.distributed import session, workers
+from jax_es.distributed import session, worker, workers
 from jax_es.distributed.deadlines import Patience
 from jax_es.evaluation import conditions
 from jax_es.imitation.demonstrations import Player, PlayerRecipe
+from jax_es.runs import machine
 from jax_es.runs.directory import RunDirectory
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import save_run
@@ -76,7 +78,7 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
     with workers_of(started, 1) as team:
         whole = jax_es.train_run(CONFIG, tmp_path / "one", workers=team)
 
-        team.resize(3)  # two join while the run is under way
+        team._count = 3  # two join while the run is under way
         killed = set()
 
         def disturb():
@@ -96,7 +98,7 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
         shown = capfd.readouterr().err
         assert len(killed) == shown.count(" ended; job ") == 2
         generations = max(CONFIG.num_generations, len(numbers(path)))
-        team.resize(2)
+        team._count = 2
         config = replace(CONFIG, num_generations=generations)
         resumed = jax_es.train_run(config, path, resume=True, workers=team)
         if generations > CONFIG.num_generations:
@@ -145,10 +147,12 @@ def len_one(_):
 
 def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
     ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
-    with workers_of(started, 2, slack=1.0, alone=5.0) as team:
+    with workers_of(started, 2, slack=1.0) as team:
         expected = [i**2 for i in range(9)]
         assert squares(team) == expected
 
+        # What is installed meanwhile is not what this process runs.
+        monkeypatch.setattr(machine, "versions", dict)
         files = []
         for name in ("exit", "hang", "memory"):
             files.append(str(tmp_path / name))
@@ -168,11 +172,40 @@ def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
         monkeypatch.setattr(workers, "MOST_LOSSES", 2)
         with pytest.raises(workers.WorkersGone, match="2 workers ended in the same"):
             squares(team, shared="always")
+        (tmp_path / "memory").write_text("memory")
+        with pytest.raises(workers.WorkersGone, match="last one, ran out of memory"):
+            squares(team, files)
+
+
+def test_workers_of_all_programs_share_the_cores_evenly(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {9001, 9000})
+    with contextlib.ExitStack() as stack:
+
+        def take():
+            core, held = worker.take_core()
+            stack.enter_context(held)
+            return core, held
+
+        taken = [take() for _ in range(5)]
+        assert [core for core, _ in taken] == [9000, 9001, 9000, 9001, 9000]
+        taken[1][1].close()  # its process has ended
+        assert take()[0] == 9001
+
+
+def test_folders_that_killed_programs_left_are_removed(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: place)
+        with session._own_folder() as used:
+            left = used.with_name("jax-es-ray-left")
+            left.mkdir()
+            for folder in (used, left):
+                os.utime(folder, (0, 0))
+            with session._own_folder() as new:
+                assert {*used.parent.iterdir()} == {used, new}
+        assert not list(used.parent.iterdir())
 
 
 def test_a_worker_of_another_version_is_refused(started, monkeypatch):
-    from jax_es.runs import machine
-
     versions = machine.versions()
     monkeypatch.setattr(machine, "versions", lambda: versions | {"mujoco": "3.9.9"})
     ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
@@ -229,7 +262,7 @@ def test_evaluations_and_collections_do_not_depend_on_workers(started, tmp_path)
             return one.results[base].returns, episodes
 
         alone = outcomes()
-        team.resize(2)
+        team._count = 2
         together = outcomes()
     assert_equal_bits(alone, together)
     assert [seed for seed, _ in alone[1]] == sorted(range(40))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from evosax.algorithms import SNES, Open_ES
+from evosax.algorithms import SNES, Open_ES, RandomSearch, SV_Open_ES
 from evosax.core.fitness_shaping import (
     weights_fitness_shaping_fn,
 )
@@ -187,10 +187,9 @@ def test_wrong_fitness_shape_says_what_is_expected(snes, shape):
 @pytest.mark.parametrize(
     ("algorithm", "hyperparameters", "message"),
     [
-        ("SNESS", {}, "no distribution-based algorithm 'SNESS'; choose one of.*SNES"),
-        ("SNES", {"sigma": 1.0}, "SNES has no hyperparameter sigma; it has.*std_init"),
-        ("RandomSearch", {}, "RandomSearch needs the hyperparameter sampling_fn"),
-        ("SV_Open_ES", {}, "SV_Open_ES moves several means"),
+        (SNES, {"sigma": 1.0}, "SNES has no hyperparameter sigma; it has.*std_init"),
+        (RandomSearch, {}, "RandomSearch needs the hyperparameter sampling_fn"),
+        (SV_Open_ES, {}, "SV_Open_ES moves several means"),
     ],
 )
 def test_bad_input_is_named(algorithm, hyperparameters, message):

@@ -203,10 +203,12 @@ def test_the_command_of_a_run_asks_for_its_strategy():
     ("name", "kwargs", "message"),
     [
         ("snes", {"std_ini": 1}, "snes has no hyperparameter std_ini; it.*lr_std_init"),
-        ("cem", {"c_std": 1}, "it has elite_ratio, extra_generations, extra_std"),
-        ("cma-es", {"c_std": "x"}, "c_std must be a number, finite, got 'x'"),
+        ("cem", {"c_std": 1}, "elite_ratio 0.1, extra_generations 50, extra_s"),
+        ("cma-es", {"c_std": "x"}, r"c_std must be a number, in \[0, 1\], got 'x'"),
+        ("cma-es", {"std_min": -1}, "std_min must be a number, at least 0 and finite"),
+        ("cem", {"elite_ratio": 1}, "elite_ratio must be below 1 .* cem, got 1: all"),
         ("pgpe", {"learning_rate": 0}, "learning_rate must be a number, positive"),
-        ("rm-es", {"m": 1.5}, "m must be a number, whole and at least 1, got 1.5"),
+        ("rm-es", {"m": 1.5}, "m must be a number, whole, from 1 to 10,000, got 1.5"),
     ],
 )
 def test_a_hyperparameter_that_cannot_be_is_named(name, kwargs, message):
