@@ -100,7 +100,7 @@ def adapt_run(
     )
     with _Player(saved, max(len(robots), len(elites), seeds)) as play:
         promise = play.promise(config.reevaluations, intact)
-        best = play.often(promise.argmax(), intact, seeds)
+        best = play.often(int(promise.argmax()), intact, seeds)
         say(
             f"undamaged, the best elite comes to {best:.1f} in {seeds} episodes; the "
             f"archive says {elites.fitness.max():.1f}"
@@ -108,7 +108,7 @@ def adapt_run(
         limits: dict[str, float | None] = dict.fromkeys(damages)
         for name, robot in damages.items() if exhaustive else ():
             found = play.promise(max(config.reevaluations, 1), robot)
-            limits[name] = play.often(found.argmax(), robot, seeds)
+            limits[name] = play.often(int(found.argmax()), robot, seeds)
             say(f"{name}: the best of all elites comes to {limits[name]:.1f}")
         searches = [
             Search(saved.archive, promise, config, rule, stream(seed, "adaptation"))

@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# Kills an illumination with SIGKILL again and again, resumes it, and compares its archive
-# with that of a run that nobody disturbed.
-#   results/repertoire/killed.sh [SECONDS …]     each a life's length (default: 14 9 11)
+# Kills an illumination with SIGKILL in the middle of generations, resumes it each time, and
+# compares its archive with that of a run that nobody disturbed.
+#   results/repertoire/killed.sh [GENERATION …]     after which it is killed (6 13 22)
 set -euo pipefail
 python=${PYTHON:-python}
 options="hopper-uni --cells 100 --env.max-episode-steps 100 --num-generations 30
   --evaluation.num-episodes 2 --checkpoint-every 4 --rollout.num-devices 1 --rollout.num-threads 1"
-lives=("$@")
-[[ $# -gt 0 ]] || lives=(14 9 11)
+deaths=("$@")
+[[ $# -gt 0 ]] || deaths=(6 13 22)
+metrics=runs/killed/metrics.jsonl
 
 # shellcheck disable=SC2086 # several words
-"$python" -m jax_es.illuminate $options --name undisturbed
+[[ -e runs/undisturbed ]] || "$python" -m jax_es.illuminate $options --name undisturbed
 start=$options
-for seconds in "${lives[@]}"; do
+for generation in "${deaths[@]}"; do
   # shellcheck disable=SC2086
-  timeout -s KILL "$seconds" "$python" -m jax_es.illuminate $start --name killed || echo "exit $?"
-  wc -l runs/killed/metrics.jsonl
-  ls runs/killed/checkpoints
+  "$python" -m jax_es.illuminate $start --name killed 2>&1 &
+  until [[ -e $metrics && $(wc -l <"$metrics") -ge $generation ]]; do sleep 0.2; done
+  sleep 0.$RANDOM
+  kill -KILL $!
+  wait $! || echo "exit $?: $(wc -l <"$metrics") generations recorded, checkpoints" \
+    "$(ls -m runs/killed/checkpoints/last)"
   start=--resume
 done
 "$python" -m jax_es.illuminate --resume --name killed
