@@ -135,11 +135,16 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
             try:
                 ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-                name = "--workers" if address is None else f"--cluster {address}"
+                name, remedy = "--workers", "see docs/guides/scaling.md"
+                if address is not None:
+                    name = f"--cluster {address}"
+                    remedy = (
+                        "set RAY_AUTH_MODE (token or disabled) as where ray start ran, "
+                        + remedy
+                    )
                 reason = " ".join(str(error).split())
                 raise ConfigError(
-                    f"{name}: Ray does not start ({reason}); see "
-                    "docs/guides/scaling.md."
+                    f"{name}: Ray does not start ({reason}); {remedy}."
                 ) from error
         stack.callback(ray.shutdown)
         yield ray

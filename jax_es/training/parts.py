@@ -289,7 +289,8 @@ def _check_fits(
         status = workers.status()
         there = -(-status.workers // max(1, status.nodes))
         copies += (there + 2) * shared  # sent as a copy, of which Ray has another
-        slots, whose = config.rollout.slots_on(1), f" on each of {there} workers"
+        slots = min(config.rollout.slots_on(1), config.rollout.shard_size or 1)
+        whose = f" on each of {there} workers"
     sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
     many = f"rollout.num_slots {slots}{whose}, each with weights of its own,"
     rollout = typing.cast(Rollout, parts.rollout)
