@@ -116,13 +116,12 @@ def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interva
     return interval([scale[task].scores(v) for task, v in values.items()])
 
 
-def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
+def interval(samples: Sequence[np.ndarray]) -> Interval:
     """Returns the interquartile mean of all runs with a stratified bootstrap interval.
 
     Args:
         samples: one array ``[…, R]`` a task: its runs' normalised scores; at least two
             runs each.
-        seed: of the resampling.
 
     Example:
         >>> interval([np.array([9.0, -100.0]), np.array([1.0, 2.0])]).iqm
@@ -142,7 +141,7 @@ def interval(samples: Sequence[np.ndarray], seed: int = 0) -> Interval:
         confidence_level=0.95,
         n_resamples=2000,
         batch=250,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     ends = result.confidence_interval
     return Interval(interquartile_mean(*samples, axis=-1), ends.low, ends.high)

@@ -38,19 +38,18 @@ def configure_cpu_devices(num_devices: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", num_devices or available_cores())
 
 
-def use_compilation_cache(directory: Path | None = None) -> None:
+def use_compilation_cache() -> None:
     """Keeps compiled programs on disk, so that only a first start compiles them.
 
-    Args:
-        directory: where; ``jax-es`` in the user's cache folder if not given. Does
-            nothing if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``).
+    They are in ``jax-es`` in the user's cache folder, unless JAX has a cache already
+    (``JAX_COMPILATION_CACHE_DIR``).
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # the standard says to ignore it, as when it is empty
         cache = Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(directory or cache / "jax-es"))
+    jax.config.update("jax_compilation_cache_dir", str(cache / "jax-es"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
