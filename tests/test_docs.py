@@ -53,7 +53,7 @@ OF_OTHERS |= {"strategy", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyOptions)}
 OF_OTHERS |= {
     "strict",
-    *("build-arg", "gpus"),
+    *("build-arg", "generate", "gpus"),
     *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features")),
 }
 """Options that are no field: of other programs, or of all of ours."""
