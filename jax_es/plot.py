@@ -63,8 +63,9 @@ class Arguments:
     """What returns are measured against, or a panel of learning for each; of
     populations generations, else environment steps if not given. Gradients know no
     generations."""
-    y: Literal["evaluation", "population"] = "evaluation"
-    """Return of the mean policy, or mean over the population."""
+    y: Literal["evaluation", "population", "command-error"] = "evaluation"
+    """Return of the mean policy, mean over the population, or the mean policy's error
+    where it is asked for returns."""
     reference: tuple[str, ...] = ()
     """TASK=RETURN, the return that counts as 1 in the aggregate; the best evaluation
     of the runs given if not said. The initial networks' count as 0."""
@@ -133,7 +134,7 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
     for option, value, missing in (
         ("--figure", arguments.figure, OF_POPULATIONS),
         ("--x", arguments.x, ("generations",)),
-        ("--y", arguments.y, ("population",)),
+        ("--y", arguments.y, ("population", "command-error")),
     ):
         for run in runs:
             require(

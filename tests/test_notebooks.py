@@ -18,7 +18,7 @@ NAMES = {
     *("quickstart", "anatomy_of_an_update", "return_to_go", "robustness"),
     *("ablation_population", "ablation_observation_statistics"),
     *("ablation_perturbation", "ablation_attention", "pretraining"),
-    *("transformer_learning", "strategies", "novelty", "repertoire"),
+    *("transformer_learning", "strategies", "novelty", "repertoire", "obedience"),
 }
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 # A path from the root of a file system, and not a fraction or an environment's id.

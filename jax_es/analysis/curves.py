@@ -31,6 +31,7 @@ AXES = {
 RETURNS = {
     "evaluation": ("evaluation_return_mean", "evaluation return"),
     "population": ("return_mean", "mean return of the population"),
+    "command-error": ("evaluation_command_error", "error / range of the commands"),
 }
 
 SAME_VARIANT = ("seed", *ROUNDING_ALONE, *FREE_TO_CHANGE, *FREE_SETTINGS)

@@ -1,6 +1,7 @@
 """Commanded returns: what is drawn, what counts, what is kept."""
 
 import dataclasses
+import functools
 import math
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from jax_es.config import ESConfig
+from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.train_config import TrainConfig
 from jax_es.training.generation import (
     initial_state,
@@ -24,6 +26,7 @@ from jax_es.training.objective import (
     next_commands,
     population_commands,
 )
+from jax_es.training.parts import WorkerEngine
 from jax_es.training.recording import generation_record
 from models import MLPConfig
 from tests.comparing import assert_equal_bits
@@ -131,6 +134,14 @@ def commanded_parts(num_devices=1, **es):
     return make_parts(policy, TargetEnv(2 * num_devices), es, num_devices)
 
 
+@functools.cache
+def obedient():
+    """Parts that tests share, for compiling takes seconds."""
+    return commanded_parts(
+        objective="commanded-return", command_low=-9.0, command_high=-1.0
+    )
+
+
 def trained(parts, generations):
     state, records = initial_state(parts), []
     for _ in range(generations):
@@ -160,6 +171,46 @@ def test_without_a_weight_and_with_equal_commands_it_is_openai_es():
     assert plain.commands == () and math.isnan(records[0].command_high)
 
 
+class Workers:
+    """Workers who run the jobs of an engine in order, or from the last to the first."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def use(self, recipe):
+        self.engine = recipe()
+
+    def run(self, method, shared, jobs, take, **_):
+        work = getattr(self.engine, method)
+        done = [work(shared, *job) for job in jobs[:: self.order]]
+        for result in done[:: self.order]:
+            take(result)
+
+    def status(self):
+        return SimpleNamespace(workers=2)
+
+
+def test_the_order_in_which_workers_play_does_not_change_it():
+    parts = obedient()
+    engine = SimpleNamespace(parts=parts)
+    engine.evaluate = WorkerEngine.evaluate.__get__(engine)
+    (first, records), (last, others) = (
+        trained(
+            dataclasses.replace(
+                parts, rollout=ShardedEvaluator(Workers(order), lambda: engine, 5)
+            ),
+            2,
+        )
+        for order in (1, -1)
+    )
+    assert_equal_bits(first, last)
+    # One process adds the observations up in another order.
+    _, alone = trained(parts, 2)
+    for one, two, three in zip(alone, records, others, strict=True):
+        assert two.command_error_std == three.command_error_std > 0.1
+        assert one.command_error_std == pytest.approx(two.command_error_std, rel=1e-5)
+
+
 def test_devices_do_not_change_it_and_its_record_says_what_was_asked():
     options = {"objective": "commanded-return", "command_low": -6.0}
     options |= {"command_high": -0.5, "obedience_weight": 0.75}
@@ -182,9 +233,7 @@ def test_devices_do_not_change_it_and_its_record_says_what_was_asked():
 
 
 def test_the_best_is_who_obeys():
-    parts = commanded_parts(
-        objective="commanded-return", command_low=-9.0, command_high=-1.0
-    )
+    parts = obedient()
     state = initial_state(parts)
     first = run_generation(parts, state)
     assert first.best is not None
