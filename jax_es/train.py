@@ -91,7 +91,8 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
         if not is_experiment:
             train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
-        count = arguments.seeds or Experiment(run).num_seeds
+        given = arguments.seeds
+        count = Experiment(run).num_seeds if given is None else given
         results = train_seeds(request.config, count, callbacks=callbacks, **what)
     return _over_seeds(run, results)
 

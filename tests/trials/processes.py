@@ -101,22 +101,11 @@ class Processes:
     """
 
     def __init__(self, cache: Path) -> None:
-        modules = (
-            *(
-                "jax_es.train",
-                "jax_es.collect",
-                "jax_es.pretrain",
-                "jax_es.training.loop",
-            ),
-            *(
-                "jax_es.imitation.clone_run",
-                "jax_es.imitation.demonstrations",
-                "minari",
-                "h5py",
-                "mujoco",
-            ),
-            "tensorboardX",  # it imports torch where that is installed
-        )
+        programs = ("train", "collect", "pretrain", "training.loop")
+        programs += ("imitation.clone_run", "imitation.demonstrations")
+        modules = [f"jax_es.{name}" for name in programs]
+        # tensorboardX imports torch where that is installed.
+        modules += ["minari", "h5py", "mujoco", "tensorboardX"]
         self._server = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", SERVER, *modules],
             stdin=subprocess.PIPE,
