@@ -30,6 +30,7 @@ from jax_es.presets import (
     with_strategy,
 )
 from jax_es.runs.directory import RunDirectory, check_method, trust_option
+from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.tracking import Callback, WandB, import_wandb
@@ -168,7 +169,8 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
         f"Evaluation return over {len(results)} seeds, median and range: {first} at "
         f"the start, {final} at the end, {best} at best.\n"
         f"Runs: {path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
-        f"Evaluate: {program_command('evaluate')} {path}{trust_option(experiment)}\n"
+        f"Evaluate: {program_command('evaluate')} {path}"
+        f"{obedience_option(experiment)}{trust_option(experiment)}\n"
         f"Plot: {program_command('plot')} {path}\n"
         f"Report: {program_command('report')} {path}"
     )

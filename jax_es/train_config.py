@@ -101,6 +101,13 @@ class TrainConfig:
             f"init_checkpoint {self.init_checkpoint} has no meaning without a run to "
             "begin with; add --init RUN.",
         )
+        objective, count = self.es.objective, self.evaluation.num_episodes
+        require(
+            objective == "return" or count > 1,
+            f"evaluation.num_episodes must be at least 2 with es.objective {objective},"
+            f" whose episodes ask for both ends of the range, got {count}; leave it "
+            "out.",
+        )
         if self.init is not None:
             # However it was typed: a resume compares it.
             object.__setattr__(self, "init", os.path.normpath(self.init))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs of results/repertoire: archives of Ant's and HalfCheetah's gaits (the latter is
-# what notebooks/repertoire.ipynb reads, and recovers from damage with), and Hopper's, filled
+# what notebooks/repertoire.ipynb fills, too, and recovers from damage with), and Hopper's, filled
 # by our emitter and by pyribs' own. On one core of an AMD EPYC, four to nine other trainings
 # beside. What SIGKILL does to such a run: results/repertoire/killed.sh.
 set -euo pipefail

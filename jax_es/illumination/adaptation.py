@@ -267,7 +267,8 @@ def table(recoveries: Sequence[Recovery]) -> str:
     """Returns a Markdown table: a row for each damage and rule, medians over seeds.
 
     Shares are of the undamaged best: what the kept elite comes to in other episodes
-    than its trial, and the best of all elites if every one was tried.
+    than its trial, and the best of all elites if every one was tried. They are left
+    out where the undamaged best comes to nothing or less.
     """
     heads = ["damage", "rule", "trials", "first trial", "best trial", "kept"]
     heads += ["share of intact", "best of all elites"]
@@ -282,12 +283,15 @@ def table(recoveries: Sequence[Recovery]) -> str:
                 lambda robot: robot.kept,
             )
         ]
+        shares = [
+            "" if value is None or intact <= 0 else f"{value / intact:.0%}"
+            for value in (medians[-1], limit)
+        ]
         rows.append(
             [
                 *(damage, rule, f"{np.median([len(r.fitness) for r in robots]):.0f}"),
                 *(f"{median:.1f}" for median in medians),
-                f"{medians[-1] / intact:.0%}",
-                "" if limit is None else f"{limit / intact:.0%}",
+                *shares,
             ]
         )
     lines = [heads, ["---"] * len(heads), *rows]

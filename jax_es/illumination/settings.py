@@ -139,8 +139,10 @@ def axes_of(config: ArchiveConfig, descriptor: Sequence[str], size: int) -> Axes
     """
     require(
         size > 0,
-        "env.descriptor must say what describes an episode; add --env.descriptor "
-        "position, feet or gait for MuJoCo's walkers, or indices of an observation.",
+        "env.descriptor must say what describes an episode, got "
+        f"{' '.join(descriptor) or 'nothing'}, of which the task has none; add "
+        "--env.descriptor position, feet or gait for MuJoCo's walkers, or indices of "
+        "an observation.",
     )
     what = descriptor[0] if descriptor else ""
     names = tuple(f"number {index}" for index in descriptor)

@@ -82,8 +82,17 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
 
 def how_to_use(run: RunDirectory) -> str:
     """Says what can be done with a trained run."""
-    path, trust = run.path, trust_option(run)
+    path, asked, trust = run.path, obedience_option(run), trust_option(run)
     return (
-        f"Evaluate: {program_command('evaluate')} {path}{trust}\n"
+        f"Evaluate: {program_command('evaluate')} {path}{asked}{trust}\n"
         f"From Python: jax_es.load_policy({str(path)!r}{', trust=True' * bool(trust)})"
     )
+
+
+def obedience_option(run: RunDirectory) -> str:
+    """Returns `` --obedience LOW HIGH`` for a run that was trained on commands."""
+    es = run.config().es
+    if es.objective == "return":
+        return ""
+    high = "HIGH" if es.command_high is None else f"{es.command_high:g}"
+    return f" --obedience {es.command_low:g} {high}"

@@ -180,10 +180,11 @@ def _novelty_search(
     """
     config, devices = parts.config, parts.devices
     size = getattr(parts.env, "descriptor_size", 0)
+    given = " ".join(("env.descriptor", *config.env.descriptor))
     require(
         size > 0,
         f"es.strategy novelty compares what episodes did, and {config.env.id} has no "
-        "env.descriptor; add --env.descriptor position for a walker, or the indices of "
+        f"{given}; add --env.descriptor position for a walker, or the indices of "
         "numbers in an observation, such as --env.descriptor 0 1.",
     )
     options, weights = novelty_options(config.es.kwargs), _shape(parts.policy.init)
