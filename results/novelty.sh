@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 runs=runs/novelty-workstation
 names=("$@")
-[[ $# -gt 0 ]] || names=(point-trap-{es,ns,nsr,half,nsra,longnsra} point-flat-{es,ns})
+[[ $# -gt 0 ]] || names=(point-trap-{es,ns,nsr,half,nsra,longhalf,longnsra} point-flat-{es,ns})
 
 declare -A options=(
   [es]="--es.kwargs.fitness_weight 1.0 --es.kwargs.parents 1"
@@ -19,8 +19,9 @@ declare -A options=(
   [half]="--es.kwargs.fitness_weight 0.5"
   # So short a run has no time for the published patience of 50.
   [nsra]="--es.kwargs.fitness_weight adaptive --es.kwargs.patience 1"
-  # All as published (k = 10, M = 5, from 1 on by steps of 0.05 after 50 generations),
+  # All as published (k = 10, M = 5, ½ or from 1 on by steps of 0.05 after 50 generations),
   # with time for it: the adaptive weight needs a thousand generations to fall to 0.
+  [longhalf]="--es.kwargs.fitness_weight 0.5 --num-generations 600"
   [longnsra]="--es.kwargs.fitness_weight adaptive --num-generations 1500"
 )
 
