@@ -117,8 +117,12 @@ swimmer() {  # seed: on from results/robots.sh
   measure "$folder/swimmer-second/seed-$1" 340 "$kept/swimmer-second/seed-$1"
 }
 
+hopper() {  # seed: plain training alone
+  measure runs/robots/hopper-decision-transformer/seed-"$1" 3000 "$kept/hopper-plain/seed-$1"
+}
+
 mkdir -p "$folder"
-for job in half_cheetah\ {0,1,2} contrasts swimmer\ {0,2,1}; do
+for job in half_cheetah\ {0,1,2} contrasts swimmer\ {0,2,1} hopper\ {0,1,2}; do
   exec 9>"$folder/.${job/ /-}.worker"
   ! flock -n 9 || $job
 done
