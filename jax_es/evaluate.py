@@ -60,14 +60,14 @@ class Arguments(WorkerArguments):
     them. All must have the same environment. Runs that differ in their seeds alone are
     also summarised together, over their mean returns."""
     checkpoint: str = "best"
-    """best (highest evaluation return in training), last, or a number of finished
-    generations."""
+    """best (highest evaluation return in training, or least error where returns were
+    asked for), last, or a number of finished generations."""
     episodes: Count | None = None
     """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
     seed: NotNegative = 0
     """Seeds the episodes, alike under all conditions; training used others."""
     target_returns: Returns = ()
-    """Also ask the policy (a decision-transformer) for each of these returns, in the
+    """Also ask the policy, one that reads a target return, for each of these, in the
     environment's unit; with a rank test between them, and how far it obeys."""
     obedience: Ends | None = None
     """LOW and HIGH: ask for returns from one to the other, evenly spaced."""

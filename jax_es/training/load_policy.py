@@ -169,9 +169,15 @@ class LoadedPolicy:
         the return that is asked for.
 
         Raises:
-            ConfigError: (a ``ValueError``) if the policy cannot be asked.
+            ConfigError: (a ``ValueError``) if the policy cannot be asked, or not for
+                this.
         """
         check_asked(self._policy, self._config)
+        require(
+            bool(np.isfinite(target_return)),
+            f"target_return must be finite, got {target_return}; ask for one that was "
+            "trained on.",
+        )
         asked = getattr(self._config.policy, "target_return", 0.0)
         asked = self._variables.get("command", {}).get("target_return", asked)
         self._extra_return += float(target_return - asked)
