@@ -51,7 +51,8 @@ def read_archive(run: str | os.PathLike[str]) -> SavedArchive:
     try:
         state = restored.state["archive"]
         axes = axes_of(settings, config.env.descriptor, len(state["low"]))
-        num_weights = state["weights"].shape[1]
+        # Not the elites' shape: there may be none.
+        num_weights = sum(map(np.size, jax.tree.leaves(restored.state["es"]["mean"])))
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {restored.step} of {directory.path} has no archive (no "

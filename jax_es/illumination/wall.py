@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.evaluation.video import record_video
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.repertoire import load_archive
@@ -22,10 +23,11 @@ def record_elites(run: Path, file: Path, count: int = 9, seed: int = 0) -> list[
         Their cells, the best one first.
 
     Raises:
-        ConfigError: there is no encoder or no renderer.
+        ConfigError: there is no encoder, no renderer, or no elite.
     """
     repertoire = load_archive(run)
     elites = repertoire.elites
+    require(len(elites) > 0, f"{run} has no elites; illuminate for longer.")
     chosen = different(repertoire.archive, count)
     policies = {
         " ".join(f"{number:.2g}" for number in elites.descriptors[i]): repertoire[
