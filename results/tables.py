@@ -90,11 +90,14 @@ class Row(NamedTuple):
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Reads the runs and experiments in a folder, by task and policy."""
+    """Reads the runs and experiments in a folder, by task, policy and budget."""
+
+    def kind(run: Run) -> tuple[str, str, float]:
+        return run.task, run.variant, run.config.max_env_steps or math.inf
+
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
-    runs = sorted(read_runs(paths), key=lambda r: (r.task, r.variant, r.config.seed))
-    groups = itertools.groupby(runs, lambda run: (run.task, run.variant))
-    rows = [list(group) for _, group in groups]
+    runs = sorted(read_runs(paths), key=lambda run: (*kind(run), run.config.seed))
+    rows = [list(group) for _, group in itertools.groupby(runs, kind)]
     return [Row(runs[0].task, policy_name(runs[0]), runs) for runs in rows]
 
 

@@ -37,8 +37,8 @@ class CommandState(NamedTuple):
     high: float
     """End of the range; at or below its begin while nothing is known of it."""
     least_error: float
-    """Least ``Asked.error`` of θ so far; NaN before the first evaluation, ∞ while the
-    range or returns were unknown."""
+    """Least ``Asked.error`` of θ on this range; NaN before its first evaluation, ∞
+    while the range or returns were unknown."""
 
 
 class Asked(NamedTuple):
@@ -99,7 +99,9 @@ def next_commands(config: ESConfig, commands: PyTree, returns: np.ndarray) -> Py
     """Returns the state after a generation.
 
     The range, if its end is not given, ends at mean + standard deviation of the best
-    episodes, which is what Upside-Down RL explores with.
+    episodes, which is what Upside-Down RL explores with, or at the highest that this
+    was: episodes that obey return no more than they are asked for, so that a range
+    that followed them down would shrink to nothing.
 
     Args:
         config: the hyperparameters.
@@ -112,7 +114,11 @@ def next_commands(config: ESConfig, commands: PyTree, returns: np.ndarray) -> Py
     best = returns[-max(1, round(BEST_SHARE * returns.size)) :]
     if not best.size:
         return commands
-    return commands._replace(high=float(best.mean() + best.std()))
+    high = float(best.mean() + best.std())
+    if high <= commands.high:
+        return commands
+    # A share of a shorter range is no measure for this one.
+    return CommandState(high, least_error=math.nan)
 
 
 def population_commands(

@@ -20,7 +20,8 @@ def refused(capsys):
     """
 
     def files():
-        return {path for path in Path().rglob("*") if path.name != ".lock"}
+        found = {path for path in Path().rglob("*") if path.name != ".lock"}
+        return {path for path in found if "__pycache__" not in path.parts}
 
     def refuse(main, arguments, *words):
         """Checks that there is one line, that it has ``words``, and no new file."""

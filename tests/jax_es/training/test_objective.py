@@ -109,7 +109,13 @@ def test_a_range_that_is_not_given_follows_the_best_episodes():
     commands = next_commands(es, commands, returns)
     assert commands.high == 40.0 + 10.0
     assert asked(es, commands, 1) == Asked(2.0, 50.0, 1.0)
-    assert next_commands(es, commands, np.full(4, np.nan)) == commands
+    judged = commands._replace(least_error=0.25)
+    assert next_commands(es, judged, np.full(4, np.nan)) == judged
+    # Who obeys returns less than the end: the range stays. Once it grows, θ is judged
+    # anew.
+    assert next_commands(es, judged, np.linspace(2.0, 49.0, 20)) == judged
+    grown = next_commands(es, judged, np.full(4, 60.0))
+    assert grown.high == 60.0 and math.isnan(grown.least_error)
     # A range that is given stays.
     given = initial_commands(COMMANDED)
     assert next_commands(COMMANDED, given, returns) == given
