@@ -130,6 +130,8 @@ IMPORTING = """
 import importlib, signal
 from jax_es.__main__ import main
 
+# As in a terminal, also where these tests run in the background of a shell.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 importlib.import_module = lambda name: signal.raise_signal(signal.SIGINT)
 raise SystemExit(main(["train"]))
 """
