@@ -465,7 +465,8 @@ def test_a_run_stopped_anywhere_continues_to_the_same_numbers(tmp_path):
         assert_equal_bits(*restored)
     # The population followed the episodes, and the commands the population.
     *records, _ = read_metrics(whole.path)
-    assert len({record.command_high for record in records}) == 6
+    highs = [record.command_high for record in records]
+    assert highs == sorted(highs) and len({*highs}) > 1
     episodes = [record.num_episodes for record in records]
     assert episodes[0] == 8 and len(set(episodes[1:])) > 1
     for record, count in zip(records, episodes[1:], strict=False):
