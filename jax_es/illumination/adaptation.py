@@ -50,8 +50,8 @@ class Recovery(NamedTuple):
     fitness: list[float]
     """What each trial showed."""
     kept: float
-    """Fitness of the elite with the best trial, in the damaged robot: the mean of
-    other episodes than that trial."""
+    """Fitness of the elite with the best trial, in the damaged robot: the mean of other
+    episodes than that trial, and than those that made its promise."""
     intact: float
     """Fitness of the best elite in an undamaged robot, the mean of an episode for each
     seed; not of those that made it the best."""
@@ -136,7 +136,7 @@ def adapt_run(
                 _REEVALUATION + number,
                 [damages[name] for name, *_ in robots],
             )
-            for number in range(max(config.reevaluations, 1))
+            for number in range(1, 1 + max(config.reevaluations, 1))
         ]
     return [
         Recovery(
@@ -161,7 +161,8 @@ class _Intact(NamedTuple):
 
 
 _REEVALUATION = 1_000_000
-"""What stands for a trial's number outside of trials, in drawing how it begins."""
+"""What stands for a trial's number where promises are made, in drawing how it begins;
+kept elites are judged by the next ones."""
 
 
 class _Player:
@@ -259,7 +260,7 @@ class _Player:
             view = view_of(parts.config, None)
             result = parts.rollout.evaluate(self._population, tasks, view)
             es, one_each = parts.config.es, np.arange(len(which))
-            found[which] = fitness(result, one_each, es) * es.episodes_per_member
+            found[which] = fitness(result, one_each, es)
         return found
 
 

@@ -19,10 +19,11 @@ from jax_es.illumination.emitters import (
 from jax_es.illumination.settings import ArchiveConfig, axes_of
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import view_of
-from jax_es.runs.records import GenerationRecord, return_statistics
+from jax_es.runs.records import GenerationRecord
 from jax_es.training.generation import evaluation_tasks, population_tasks
-from jax_es.training.objective import fitness, score
+from jax_es.training.objective import fitness, per_member, score
 from jax_es.training.parts import EvaluationParts, Parts
+from jax_es.training.recording import rollout_fields
 from jax_es.types import PyTree
 
 
@@ -80,11 +81,8 @@ class Illumination:
             on_step: called often.
             elapsed: seconds since the run began.
         """
-        started, config, limit = (
-            time.perf_counter(),
-            self.config,
-            self._parts.env.max_episode_steps,
-        )
+        started, config = time.perf_counter(), self.config
+        limit = self._parts.env.max_episode_steps
         population = self.emitter.ask(self.generation, self.archive.elites())
         count = config.evaluation.num_episodes
         evaluation = evaluation_tasks(config.seed, self.generation, count, limit)
@@ -95,11 +93,10 @@ class Illumination:
         updating = time.perf_counter()
         evaluated = result.episodes(slice(None, count))
         told = result.episodes(slice(count, None))
-        first = np.zeros(count, np.int32)
         offered = self.emitter.tell(
             self.generation,
-            self._outcome(evaluated, first, count),
-            self._outcome(told, tasks.member, config.es.episodes_per_member),
+            self._outcome(evaluated, np.zeros(count, np.int32)),
+            self._outcome(told, tasks.member),
         )
         added = self.archive.add(*offered)
         self.generation += 1
@@ -115,23 +112,13 @@ class Illumination:
         }
         return self._record(result, evaluated, told, added, seconds, elapsed())
 
-    def _outcome(
-        self, results: EpisodeResults, member: np.ndarray, episodes: int
-    ) -> Candidates:
+    def _outcome(self, results: EpisodeResults, member: np.ndarray) -> Candidates:
         """Returns fitness and descriptors by member: means over its episodes."""
-        es = self.config.es
-        per_episode = fitness(results, np.arange(len(member)), es)
-        per_episode = per_episode * es.episodes_per_member
+        columns = [per_member(column, member) for column in results.descriptors.T]
         return Candidates(
             np.zeros((0, 0)),
-            np.bincount(member, weights=per_episode) / episodes,
-            np.stack(
-                [
-                    np.bincount(member, weights=numbers) / episodes
-                    for numbers in results.descriptors.T
-                ],
-                axis=1,
-            ),
+            fitness(results, member, self.config.es),
+            np.stack(columns, axis=1),
         )
 
     def _record(
@@ -143,48 +130,22 @@ class Illumination:
         seconds: dict[str, float],
         elapsed: float,
     ) -> GenerationRecord:
-        returns = return_statistics(told.returns)
-        evaluation = return_statistics(evaluated.returns)
-        elites = self.archive.elites()
+        best = self.archive.elites().fitness.max(initial=-math.inf)
         return GenerationRecord(
             generation=self.generation - 1,
-            env_steps=result.env_steps,
             total_env_steps=self.total_env_steps,
-            num_episodes=len(told.returns),
-            return_mean=returns.mean,
-            return_std=returns.std,
-            return_min=returns.min,
-            return_max=returns.max,
-            return_p2_5=returns.p2_5,
-            return_p97_5=returns.p97_5,
-            num_nonfinite=returns.num_nonfinite,
-            num_failed=int(told.failed.sum()),
-            episode_length_mean=float(told.lengths.mean()),
-            episode_length_max=int(told.lengths.max()),
             step_cap=self._parts.env.max_episode_steps,
-            evaluation_return_mean=evaluation.mean,
-            evaluation_return_std=evaluation.std,
-            evaluation_return_min=evaluation.min,
-            evaluation_return_max=evaluation.max,
-            evaluation_num_nonfinite=evaluation.num_nonfinite,
-            evaluation_length_mean=float(evaluated.lengths.mean()),
             best_evaluation_return=self.best_evaluation_return,
             coverage=self.archive.coverage,
             qd_score=self.archive.qd_score,
-            best_fitness=float(elites.fitness.max(initial=-math.inf)),
+            best_fitness=float(best),
             num_new_elites=added.num_new,
             num_better_elites=added.num_better,
             num_out_of_bounds=added.num_out_of_bounds,
             num_left_out=added.num_left_out,
             slot_utilization=result.slot_utilization,
-            seconds_policy=seconds["policy"],
-            seconds_environment=seconds["environment"],
-            seconds_noise=seconds["noise"],
-            seconds_update=seconds["update"],
-            seconds_other=2 * seconds["total"] - sum(seconds.values()),
-            seconds_total=seconds["total"],
-            env_steps_per_second=result.env_steps / seconds["total"],
             seconds_elapsed=elapsed,
+            **rollout_fields(told, evaluated, seconds),
         )
 
     def state(self, whole: bool = True) -> PyTree:

@@ -74,9 +74,13 @@ class Search:
         return int(np.argmax(mean + self._config.kappa * std))
 
     def tell(self, position: int, fitness: float) -> None:
-        """Learns what a trial showed; one that failed (NaN) is as bad as standing."""
+        """Learns what a trial showed.
+
+        One that failed (NaN) is as bad as standing, or as the worst trial so far.
+        """
+        worst = min([0.0, *self.fitness])
         self.tried.append(position)
-        self.fitness.append(fitness if np.isfinite(fitness) else 0.0)
+        self.fitness.append(fitness if np.isfinite(fitness) else worst)
         done = len(self.tried) >= self._config.trials
         if self._rule == "ite" and not done:
             mean, _ = self.expected()

@@ -36,6 +36,7 @@ from jax_es.training.objective import (
     initial_commands,
     mean_commands,
     next_commands,
+    per_member,
     population_commands,
     record_fields,
     score,
@@ -336,8 +337,8 @@ def behaviour(
         evaluation: of θ's.
         error: of θ under commanded returns, NaN without.
     """
-    columns = [np.bincount(member, weights=column) for column in results.descriptors.T]
-    members = np.stack(columns, axis=1) / np.bincount(member)[:, None]
+    columns = [per_member(column, member) for column in results.descriptors.T]
+    members = np.stack(columns, axis=1)
     mean = evaluation.descriptors.mean(axis=0)
     worth = score(evaluation.returns) if math.isnan(error) else -error
     return Behaviour(members, mean, worth)

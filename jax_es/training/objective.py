@@ -176,8 +176,12 @@ def fitness(
         terms = results.returns - omitted
         if errors is not None:
             terms = (1.0 - weight) * terms - weight * np.abs(errors)
-        sums = np.bincount(member, weights=terms)
-    return sums / config.episodes_per_member
+        return per_member(terms, member)
+
+
+def per_member(values: np.ndarray, member: np.ndarray) -> np.ndarray:
+    """Returns the mean of each member's episodes, ``[P]``, of values ``[E]``."""
+    return np.bincount(member, weights=values) / np.bincount(member)
 
 
 def score(returns: np.ndarray) -> float:
