@@ -12,7 +12,6 @@ from jax_es.version import __version__
 
 if TYPE_CHECKING:
     from jax_es.checks import ConfigError
-    from jax_es.cloning_config import CloningConfig
     from jax_es.config import (
         EnvConfig,
         ESConfig,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from jax_es.illumination.run import illuminate_run
     from jax_es.illumination.settings import ArchiveConfig
     from jax_es.imitation.clone_run import pretrain_run
+    from jax_es.imitation.cloning_settings import CloningConfig
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
     from jax_es.rollout.engine import Rollout
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ArchiveConfig": "illumination.settings",
     "Callback": "runs.tracking",
-    "CloningConfig": "cloning_config",
+    "CloningConfig": "imitation.cloning_settings",
     "ConfigError": "checks",
     "EnvConfig": "config",
     "ESConfig": "config",

@@ -140,7 +140,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "half-cheetah-clipup": _task(
         "HalfCheetah-v5",
         transformer(5000.0),
-        6 * _MILLION,
+        4 * _MILLION,
         {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
         num_pairs=32,
         sigma=0.05,

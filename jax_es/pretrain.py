@@ -23,8 +23,8 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
-from jax_es.cloning_config import CloningConfig
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
 from jax_es.runs.directory import check_method
 from jax_es.runs.folders import program_command

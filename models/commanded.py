@@ -1,8 +1,7 @@
 """Policies of vectors that also read which return is still asked for.
 
 What a Decision Transformer reads as a token, others read as one number more of their
-observation: the return-to-go, R₀ = target_return · reward_scale and R_t = R_{t-1} −
-reward_{t-1} · reward_scale. (Schmidhuber 2019, arXiv 1912.02875, calls it a command.)
+observation: the return-to-go. (Schmidhuber 2019, arXiv 1912.02875, calls it a command.)
 """
 
 import dataclasses
@@ -17,6 +16,7 @@ from models.config import CommandedConfig
 from models.lstm import LSTMPolicy
 from models.mlp import MLPPolicy
 from models.policy import ActionSpec
+from models.return_to_go import next_return_to_go
 
 
 class CommandedCarry(NamedTuple):
@@ -64,15 +64,10 @@ class CommandedPolicy:
         first: jax.Array,
         key: jax.Array,
     ) -> tuple[CommandedCarry, jax.Array]:
-        """Chooses the action of one step.
-
-        The collection ``"command"``, if there is one, holds the ``"target_return"`` of
-        the episode instead of the configuration's.
-        """
-        config = self.config
-        asked = variables.get("command", {}).get("target_return", config.target_return)
-        paid = carry.return_to_go - reward * config.reward_scale
-        remaining = jnp.where(first, asked * config.reward_scale, paid)
+        """Chooses the action of one step."""
+        remaining = next_return_to_go(
+            self.config, variables, carry.return_to_go, reward, first
+        )
         observation = jnp.append(observation, remaining)  # [O] → [O + 1]
         inner, action = self.inner.apply(
             variables, carry.inner, observation, reward, first, key

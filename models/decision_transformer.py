@@ -42,6 +42,7 @@ from models.policy import (
     select_action,
     to_environment,
 )
+from models.return_to_go import next_return_to_go
 from models.transformer import Block
 
 
@@ -271,15 +272,16 @@ class DecisionTransformerPolicy(ClonablePolicy):
         first: jax.Array,
         key: jax.Array,
     ) -> tuple[DecisionTransformerCarry, jax.Array]:
-        """Chooses the action of one step from the last ``K`` steps.
-
-        The collection ``"command"``, if there is one, holds the ``"target_return"`` of
-        the episode instead of the configuration's.
-        """
+        """Chooses the action of one step from the last ``K`` steps."""
         config = self.config
         network = self.network.bind(variables)
-        asked = variables.get("command", {}).get("target_return", config.target_return)
-        carry = advance(config, carry, reward, first, asked)
+        carry = carry._replace(
+            return_to_go=next_return_to_go(
+                config, variables, carry.return_to_go, reward, first
+            ),
+            # Old contexts stay as they are: at timestep 0 nothing of them is read.
+            timestep=jnp.where(first, 0, carry.timestep),
+        )
         given = network.embed_return_and_state(
             carry.return_to_go[None], observation[None], carry.timestep[None]
         )[0]  # [2, d]
@@ -375,23 +377,3 @@ class DecisionTransformerPolicy(ClonablePolicy):
             if isinstance(actions, BoxActions)
             else jnp.int32(0),
         )
-
-
-def advance(
-    config: DecisionTransformerConfig,
-    carry: DecisionTransformerCarry,
-    reward: jax.Array,
-    first: jax.Array,
-    target_return: float | jax.Array,
-) -> DecisionTransformerCarry:
-    """Pays the reward out of the return-to-go, or starts a new episode.
-
-    R₀ = target_return · reward_scale and R_t = R_{t-1} - reward_{t-1} · reward_scale.
-    Old contexts stay as they are: at timestep 0 nothing of them is read.
-    """
-    target = target_return * config.reward_scale
-    remaining = carry.return_to_go - reward * config.reward_scale
-    return carry._replace(
-        return_to_go=jnp.where(first, target, remaining),
-        timestep=jnp.where(first, 0, carry.timestep),
-    )

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.analysis.curves import Run, read_runs, spread, summary
-from jax_es.cloning_config import CloningConfig
 from jax_es.evaluation.obedience import spread_as
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory

@@ -248,7 +248,7 @@ def test_the_three_figures_are_of_the_tables(page):
     assert f"| HalfCheetah-v5 {of_three}" in robots
     assert "a return of 4 875 (4 168 to 4 933, three seeds)" in said
     assert "In 6 minutes on one core" in said
-    command = "half-cheetah-clipup --policy linear --max-env-steps 4000000"
+    command = "half-cheetah-clipup --policy linear"
     assert f"`python -m jax_es.train {command}`" in said
     trained = RunDirectory(ROOT / "results/robots/half-cheetah-linear/seed-0").config()
     given = train.parse(shlex.split(command)).config

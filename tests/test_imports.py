@@ -76,7 +76,6 @@ HOMES = {
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
     *("version", "types", "checks", "config", "train_config", "streams"),
-    "cloning_config",
     *("presets", "clipup_presets", "control_presets"),
 }
 LEVELS = [

@@ -19,8 +19,8 @@ import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import Progress, opening
-from jax_es.cloning_config import CloningConfig
 from jax_es.imitation.cloning import Cloner, CloningState
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.datasets import Episodes, read_episodes
 from jax_es.imitation.epoch_records import (
     EPOCHS,

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from jax_es.cloning_config import CloningConfig
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.windows import PADDING_START, Steps, Windows, windows_at
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import View, normalized

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError
-from jax_es.cloning_config import CloningConfig
 from jax_es.config import (
     EnvConfig,
     ESConfig,
     EvaluationConfig,
     RolloutConfig,
 )
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
 from jax_es.train_config import differences, from_dict, policy_kind, to_dict
 from jax_es.training import build as experiment

@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_es.cloning_config import CloningConfig
 from jax_es.imitation.cloning import Cloner, warmed_up_adamw
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.datasets import Episodes
 from jax_es.imitation.windows import random_starts, statistics_of, steps_of
 from jax_es.rollout.devices import Devices

@@ -9,11 +9,11 @@ import pytest
 
 import jax_es
 from jax_es import pretrain
-from jax_es.cloning_config import CloningConfig
 from jax_es.config import EvaluationConfig
 from jax_es.imitation import clone_run
 from jax_es.imitation.clone_run import pretrain_run
 from jax_es.imitation.cloning import Cloner
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.datasets import read_episodes
 from jax_es.imitation.epoch_records import read_epochs
 from jax_es.presets import for_cloning, preset

@@ -12,8 +12,8 @@ import pytest
 
 from jax_es import collect, evaluate, plot, pretrain, report, teacher, train
 from jax_es.checks import ConfigError
-from jax_es.cloning_config import CloningConfig
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
