@@ -287,11 +287,11 @@ def _with_policy(name: str, policy: str | None) -> TrainConfig:
         raise ConfigError(unknown("policy", policy, POLICY_KINDS))
     if policy == policy_kind(config.policy):
         return config
-    tuned = CLIPUP_PRESETS.get(
-        "half-cheetah-clipup" if name == "quickstart" else name, {}
-    )
-    if policy in tuned:
-        return replace(config, policy=tuned[policy].policy, es=tuned[policy].es)
+    if policy in (tuned := CLIPUP_PRESETS.get(name, {})):
+        return tuned[policy]
+    cheetah = CLIPUP_PRESETS["half-cheetah-clipup"]
+    if name == "quickstart" and policy in cheetah:
+        return replace(config, policy=cheetah[policy].policy, es=cheetah[policy].es)
     if name in CONTROL_PRESETS and policy == "decision-transformer":
         return replace(config, policy=control_transformer(name))
     if name in FAST_PRESETS:
