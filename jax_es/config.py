@@ -27,6 +27,8 @@ from jax_es.checks import (
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
 
+LearningRate: TypeAlias = Annotated[Positive, tyro.conf.arg(aliases=["--lr"])]
+
 StrategyName: TypeAlias = Literal[
     "openai-es",
     "cma-es",
@@ -72,8 +74,8 @@ class ESConfig:
     sigma: Positive = 0.02
     """Standard deviation of the perturbation (σ), in the unit of the weights; of the
     first generation, where the strategy adapts it."""
-    learning_rate: Positive = 0.05
-    """Step along the (momentum-averaged) natural-gradient estimate; --lr for short."""
+    learning_rate: LearningRate = 0.05
+    """Step along the (momentum-averaged) natural-gradient estimate."""
     momentum: Fraction = 0.9
     """β of m ← β m + (1 − β) g; read by optimizer momentum only."""
     weight_decay: Fraction = 0.005

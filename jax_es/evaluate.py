@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 from jax_es.checks import Count, NotNegative, Range, check_fields, require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable
@@ -128,9 +128,7 @@ class Arguments(WorkerArguments):
     @property
     def num_episodes(self) -> int:
         """Episodes under each condition."""
-        if self.episodes is None:
-            return 100 if self.obedience is None else 20
-        return self.episodes
+        return self.episodes or (100 if self.obedience is None else 20)
 
     @property
     def commands(self) -> tuple[float, ...]:
@@ -139,25 +137,23 @@ class Arguments(WorkerArguments):
 
         if self.obedience is None:
             return tuple(dict.fromkeys(self.target_returns))
-        return levels(*self.obedience, 9 if self.levels is None else self.levels)
+        return levels(*self.obedience, self.levels or 9)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with contextlib.ExitStack() as stack:
-        return _run(argv, stack)
+        _run(argv, stack)
 
 
-def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
+def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
+        from jax_es.analysis import drawing
+        from jax_es.cli.train_program import start_jax
         from jax_es.evaluation.conditions import prepare, sweeps
-        from jax_es.evaluation.tables import write_csv
-        from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+        from jax_es.evaluation.tables import run_report, write_csv
 
         conditions = sweeps(
             arguments.commands,
@@ -168,8 +164,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
         runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
         counts = [run.config().rollout.num_devices for run in runs]
-        configure_cpu_devices(max(filter(None, counts), default=None))
-        use_compilation_cache()
+        start_jax(max(filter(None, counts), default=None))
         groups = prepare(
             runs,
             arguments.checkpoint,
@@ -181,9 +176,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
         check_writable("--csv", arguments.csv)
         check_writable("--picture", arguments.picture)
         if arguments.picture is not None:
-            from jax_es.analysis.drawing import style
-
-            with style():  # which says if there is no matplotlib
+            with drawing.style():  # which says if there is no matplotlib
                 pass
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
@@ -191,21 +184,14 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
     evaluated = _evaluate(groups, conditions, arguments)
     report = _json if arguments.json else _text
     sys.stdout.write(report(evaluated, arguments) + "\n")
-    if arguments.csv is not None:
-        write_csv(arguments.csv, evaluated, arguments.checkpoint, arguments.seed)
-    if arguments.picture is not None:
-        _draw(evaluated, arguments, arguments.picture)
-    return 0
-
-
-def _draw(evaluated: list[list[Evaluation]], arguments: Arguments, file: Path) -> None:
-    """Draws what was returned against what was asked for."""
-    from jax_es.analysis import drawing, figures
-    from jax_es.evaluation.tables import run_report
-
     origin = arguments.checkpoint, arguments.seed
-    reports = [run_report(run, *origin) for group in evaluated for run in group]
-    drawing.save(figures.obedience(reports), file, "obedience")
+    if arguments.csv is not None:
+        write_csv(arguments.csv, evaluated, *origin)
+    if arguments.picture is not None:
+        from jax_es.analysis import figures
+
+        reports = [run_report(run, *origin) for group in evaluated for run in group]
+        drawing.save(figures.obedience(reports), arguments.picture, "obedience")
 
 
 def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.directory import trust_option
 from jax_es.runs.files import writing
 from jax_es.runs.find import find_run
@@ -62,12 +62,9 @@ class Arguments:
         )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "export")
         folder = arguments.directory
@@ -77,7 +74,6 @@ def _main(argv: list[str]) -> int:
         f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
         f"To the hub: hf upload OWNER/NAME {folder}\n"
     )
-    return 0
 
 
 def export(arguments: Arguments) -> None:

@@ -22,7 +22,7 @@ from jax_es.analysis.curves import (
     table,
 )
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES
 
@@ -104,12 +104,9 @@ class Arguments:
         return found
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "plot")
         references = arguments.references
@@ -126,7 +123,6 @@ def _main(argv: list[str]) -> int:
         text = aggregate.table(panels, RETURNS[arguments.y][0], references)
         sys.stdout.write("\n" + text + "\n")
     sys.stderr.write("".join(f"{file}\n" for file in written))
-    return 0
 
 
 def _check_measured(arguments: Arguments, runs: list[Run]) -> None:

@@ -8,7 +8,6 @@ as in ``python -m jax_es.train``. The run is one like any other: ``evaluate``, `
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from jax_es.checks import ConfigError, from_json, require
 from jax_es.cli.options import (
     CommandLine,
     parse_options,
-    run_program,
+    program,
     split_command_line,
 )
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
@@ -67,10 +66,10 @@ CONFIG_FIELDS = ("env", "policy", "rollout", "evaluation", "seed")
 """What :class:`Arguments` shares with a ``TrainConfig``."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "pretrain", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("pretrain", argv, parse, _train)
 
 
 def parse(argv: list[str]) -> Request:
@@ -93,7 +92,6 @@ def parse(argv: list[str]) -> Request:
         "pretrain",
         default=Arguments(**fields, **settings),
         description=DESCRIPTION,
-        learning_rate="--learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -105,8 +103,7 @@ def parse(argv: list[str]) -> Request:
         f"{program_command('collect')} records one.",
     )
     if arguments.resume:
-        run = arguments.run_to_resume()
-        arguments.check_imports(config, run, line)
+        run = arguments.run_to_resume(config, line)
         config = run.with_stored_machine(config)
     else:
         check_cores(config.rollout)

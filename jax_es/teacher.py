@@ -7,7 +7,6 @@ is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from jax_es.checks import require
 from jax_es.cli.options import (
     CommandLine,
     parse_options,
-    run_program,
+    program,
     split_command_line,
 )
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
@@ -55,10 +54,10 @@ class Arguments(RunArguments):
     """Seeds the weights, the exploration and the environments."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "teacher", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("teacher", argv, parse, _train)
 
 
 def parse(argv: list[str]) -> Request:
@@ -74,7 +73,6 @@ def parse(argv: list[str]) -> Request:
         "teacher",
         default=_stored(line) if line.resumes_as_stored else _default(line),
         description=DESCRIPTION,
-        learning_rate="--learning-rate",
     )
     from jax_es.training.build import with_game
 
@@ -90,8 +88,7 @@ def parse(argv: list[str]) -> Request:
     )
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
     if arguments.resume:
-        run = arguments.run_to_resume()
-        arguments.check_imports(config, run, line)
+        run = arguments.run_to_resume(config, line)
     else:
         task = line.preset or config.env.id.replace("/", "-")
         run = arguments.new_run(f"{settings.algo}-{task}-seed{config.seed}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import parse_options, run_program, split_command_line
+from jax_es.cli.options import parse_options, program, split_command_line
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
@@ -67,10 +66,10 @@ class Arguments(RunArguments, WorkerArguments):
     Weights & Biases (extra track). To be said again on a resume."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "train", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("train", argv, parse, _train)
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
@@ -121,7 +120,6 @@ def parse(argv: list[str]) -> Request:
         "train",
         default=Arguments(config=default),
         description=DESCRIPTION,
-        learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -133,11 +131,10 @@ def parse(argv: list[str]) -> Request:
     )
     config = with_game(arguments.config)
     if arguments.resume:
-        run = arguments.run_to_resume()
+        run = arguments.run_to_resume(config, line)
         check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
-        arguments.check_imports(config, run, line)
         require(
             run.file == EXPERIMENT_FILE or seeds is None,
             f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "

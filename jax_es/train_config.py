@@ -185,6 +185,19 @@ def differing(
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def require_same(
+    what: str, changed: dict[str, tuple[object, object]], remedy: str
+) -> None:
+    """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
+    pairs = changed.items()
+    listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in pairs)
+    require(
+        not changed,
+        f"--resume would change {what}: {listed}. Leave these as they were, or "
+        f"{remedy}.",
+    )
+
+
 def flat(config: TrainConfig) -> dict[str, object]:
     """Returns a configuration's values by dotted name, as ``"es.sigma"``."""
     return flatten(to_dict(config))

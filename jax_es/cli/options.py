@@ -46,24 +46,32 @@ class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
 
 
-def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
-    """Runs a program; an error or a signal that ends it is one line on stderr.
+def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
+    """Makes a program, which returns its exit code, of a function of its arguments.
 
-    Bad input ends it with exit code 2, an environment of the user's that fails with 1,
-    and SIGINT or SIGTERM with 128 and the signal's number: at once, unless the program
-    has :class:`StopSignals` of its own. ``--debug`` shows the tracebacks, too.
+    The code is 0 unless the function returns another. The arguments are the process's
+    own if none are given.
 
-    Args:
-        program: takes the arguments, returns the exit code.
-        argv: the arguments; the process's own if not given.
+    An error or a signal that ends it is one line on stderr. Bad input ends it with exit
+    code 2, an environment of the user's that fails with 1, and SIGINT or SIGTERM with
+    128 and the signal's number: at once, unless the program has :class:`StopSignals` of
+    its own. ``--debug`` shows the tracebacks, too.
     """
+
+    @functools.wraps(run)
+    def main(argv: list[str] | None = None) -> int:
+        return _run(run, list(sys.argv[1:] if argv is None else argv))
+
+    return main
+
+
+def _run(program: Callable[[list[str]], int | None], arguments: list[str]) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    arguments = list(sys.argv[1:] if argv is None else argv)
     debug = DEBUG_OPTION in arguments
     arguments = [argument for argument in arguments if argument != DEBUG_OPTION]
     with StopSignals(at_once=True) as signals:
         try:
-            return program(arguments)
+            return program(arguments) or 0
         except BrokenPipeError:  # the reader has seen enough, as head has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
@@ -83,8 +91,8 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
     if isinstance(error, Stopped | KeyboardInterrupt):
         signum = getattr(error, "signum", signal.SIGINT)
     if signum is not None:  # whatever a program raises on its way out
-        name = signal.Signals(signum).name
-        return f"{name}: stopped; unfinished files are removed", 128 + signum
+        outcome = getattr(error, "outcome", Stopped.outcome)
+        return f"{signal.Signals(signum).name}: {outcome}", 128 + signum
     if isinstance(error, InputError):
         return f"error: {error}", USAGE_ERROR
     if not isinstance(error, Exception):  # --help ends by SystemExit
@@ -175,7 +183,6 @@ def parse_options(
     *,
     default: T | None = None,
     description: str | None = None,
-    learning_rate: str = "",
 ) -> T:
     """Reads options into a dataclass with tyro.
 
@@ -185,14 +192,10 @@ def parse_options(
         program: its name, as ``"train"``.
         default: the options' defaults, of a program that has a PRESET.
         description: of the program; the dataclass' own docstring if not given.
-        learning_rate: the option that ``--lr`` is short for.
 
     Raises:
         InputError: for whatever tyro rejects.
     """
-    if learning_rate:
-        argv = [re.sub("^--lr(?==|$)", learning_rate, argument) for argument in argv]
-
     if default is not None:
         argv, default = _take_kwargs(argv, default)
 

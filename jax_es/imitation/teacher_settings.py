@@ -8,13 +8,13 @@ from jax_es.checks import (
     Count,
     NotNegative,
     NotNegativeFinite,
-    Positive,
     Range,
     Share,
     check_fields,
     from_json,
     require,
 )
+from jax_es.config import LearningRate
 from jax_es.runs.method import Method
 
 TD3_ONLY = ("action_noise", "policy_delay")
@@ -31,8 +31,8 @@ class TeacherSettings:
     """Environment steps to train for, counted from the start of the run."""
     evaluate_every: Count = 10_000
     """Environment steps between evaluations. Each is a checkpoint."""
-    learning_rate: Positive = 3e-4
-    """Adam's step, of actor, critics and temperature; --lr for short."""
+    learning_rate: LearningRate = 3e-4
+    """Adam's step, of actor, critics and temperature."""
     batch_size: Count = 256
     """Transitions in a gradient step."""
     buffer_size: Count = 1_000_000

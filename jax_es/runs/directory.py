@@ -28,7 +28,7 @@ from jax_es.runs.folders import (
     seed_of,
 )
 from jax_es.runs.machine import git_commit, machine, versions
-from jax_es.runs.method import OPENAI_ES, Method
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.train_config import (
     TrainConfig,
@@ -36,6 +36,7 @@ from jax_es.train_config import (
     differing,
     from_dict,
     imported,
+    require_same,
     to_dict,
 )
 
@@ -44,13 +45,6 @@ if TYPE_CHECKING:
 
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
-
-ENTRIES = {
-    **{"config": dict, "preset": str, "created": str, "versions": dict},
-    **{"machine": dict, "method": list, "init": dict, "data": dict, "tuning": dict},
-    **{"rungs": list, "num_seeds": int, "results": dict},
-}
-"""Entries of a record and their types; ``config`` and ``preset`` are always there."""
 
 FREE_TO_CHANGE = (
     "num_generations",
@@ -101,13 +95,8 @@ class RunDirectory:
             raise ConfigError(no_run(self.path))
         file = self.path / self.file
         try:
-            record = read_json(file)
-            there = {"config", "preset", *check_types(record)}
-            check_types(record, **{k: v for k, v in ENTRIES.items() if k in there})
+            record = check_types(read_json(file), config=dict, preset=str)
             from_dict(record["config"])
-            for trained in (record, record.get("init", {})):
-                method = Method(*trained.get("method", OPENAI_ES))
-                check_types(method._asdict(), name=str, settings=dict)
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"{file} is not the configuration of a run "
@@ -246,14 +235,8 @@ class RunDirectory:
 
     def require_unchanged(self, changed: dict[str, tuple[object, object]]) -> None:
         """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
-        listed = "; ".join(
-            f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items()
-        )
-        require(
-            not changed,
-            f"--resume would change the run in {self.path}: {listed}. Leave these as "
-            "they were, or start a new run with another --name.",
-        )
+        remedy = "start a new run with another --name"
+        require_same(f"the run in {self.path}", changed, remedy)
 
     def resume(self, config: TrainConfig) -> None:
         """Takes over what a resumed run may change: from now on it is the run's."""
