@@ -73,10 +73,6 @@ def main(argv: list[str]) -> None:
             saved = read_archive(run.path)
         check_imports(saved.config, run.path, arguments.trust)
         robots = damages(saved.config.env, arguments.damage)
-        require(
-            len(saved.archive.elites()) > 0,
-            f"{arguments.archive} has no elites; illuminate for longer.",
-        )
     recoveries = adapt_run(
         saved,
         robots,

@@ -108,9 +108,9 @@ def main(argv: list[str]) -> int:
 
 
 def processes(rows: list[Row]) -> list[list[Row]]:
-    """Sorts rows into the processes that measure them, and adds their physics.
+    """Sorts rows by the processes that measure them: one network, one number of slots.
 
-    A process has one network and one number of slots.
+    The first measures their physics.
     """
     regimes = {row.regime for row in rows}
     physics = [r for r in ROWS if r.kind == "physics" and r.regime in regimes]
@@ -125,11 +125,7 @@ def processes(rows: list[Row]) -> list[list[Row]]:
 def run(
     rows: list[Row], arguments: Arguments
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Measures rows, each network in a process of its own.
-
-    Returns:
-        The fields of each row by its name, and a line for each process that failed.
-    """
+    """Returns the fields of rows by name, and a line for each process that failed."""
     from jax_es.benchmarks import measure
 
     measured, failures = {}, []
@@ -194,10 +190,8 @@ def table(report: dict[str, Any]) -> str:
     lines = [[*COLUMNS, ""]]
     for row in report["rows"]:
         shares = row.get("shares", {}).items()
-        cells = [
-            format(row[field], spec) if field in row else ""
-            for field, spec in COLUMNS.values()
-        ]
+        columns = COLUMNS.values()
+        cells = [format(row[key], spec) if key in row else "" for key, spec in columns]
         lines.append([*cells, ", ".join(f"{name} {part:.0%}" for name, part in shares)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ""

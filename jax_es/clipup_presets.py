@@ -19,12 +19,7 @@ from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig, Shaping
 from jax_es.train_config import TrainConfig
-from models import (
-    AnyPolicyConfig,
-    DecisionTransformerConfig,
-    LinearConfig,
-    MLPConfig,
-)
+from models import AnyPolicyConfig, DecisionTransformerConfig, LinearConfig, MLPConfig
 
 LINEAR = LinearConfig()
 MLP = MLPConfig(hidden_sizes=(32, 32), head_scale=0.1)
@@ -73,27 +68,27 @@ def clipup(
     )
 
 
+_KINDS = ("linear", "mlp", "decision-transformer")
+
+
 def _task(
     env_id: str,
     transformer: DecisionTransformerConfig,
     max_env_steps: int,
-    steps: dict[str, float],
-    sigma: float | dict[str, float],
+    steps: tuple[float, float, float],
+    sigma: float | tuple[float, float, float],
     **settings: Any,
 ) -> dict[str, TrainConfig]:
     """One configuration a network; ``steps`` are the networks' learning rates."""
-    policies = {"linear": LINEAR, "mlp": MLP, "decision-transformer": transformer}
-    sigmas = sigma if isinstance(sigma, dict) else dict.fromkeys(steps, sigma)
+    sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(_KINDS)
+    policies = (LINEAR, MLP, transformer)
     return {
         kind: clipup(
-            env_id,
-            policies[kind],
-            max_env_steps,
-            learning_rate=step,
-            sigma=sigmas[kind],
-            **settings,
+            env_id, policy, max_env_steps, learning_rate=step, sigma=each, **settings
         )
-        for kind, step in steps.items()
+        for kind, policy, step, each in zip(
+            _KINDS, policies, steps, sigmas, strict=True
+        )
     }
 
 
@@ -113,26 +108,26 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "InvertedDoublePendulum-v5",
         transformer(9300.0),
         2 * _MILLION,
-        {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
+        steps=(0.05, 0.15, 0.25),
+        sigma=0.05,
         num_pairs=32,
         interactions_per_generation=30_000,
         max_num_pairs=256,
-        sigma=0.05,
     ),
     "swimmer-clipup": _task(
         "Swimmer-v5",
         transformer(360.0, reward_scale=0.01),
         2 * _MILLION,
-        {"linear": 0.1, "mlp": 0.25, "decision-transformer": 0.25},
+        steps=(0.1, 0.25, 0.25),
         # With 0.1 the transformer stayed at 20 for 0.6 M steps.
-        sigma={"linear": 0.1, "mlp": 0.1, "decision-transformer": 0.05},
+        sigma=(0.1, 0.1, 0.05),
         num_pairs=16,
     ),
     "hopper-clipup": _task(
         "Hopper-v5",
         transformer(3000.0),
         4 * _MILLION,
-        {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
+        steps=(0.05, 0.15, 0.25),
         sigma=0.05,
         **{**_FOLLOWING, "interactions_per_generation": 40_000},
         **_WALKING,
@@ -141,9 +136,9 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "HalfCheetah-v5",
         transformer(5000.0),
         4 * _MILLION,
-        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.25},
-        num_pairs=32,
+        steps=(0.1, 0.2, 0.25),
         sigma=0.05,
+        num_pairs=32,
     ),
     # Under ranks it fell at once without the bonus, and nearly stood with it. Returns
     # divided by their deviation, less the worst pairs (ARS), give the rare members that
@@ -152,8 +147,8 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "Walker2d-v5",
         transformer(4000.0),
         8 * _MILLION,
-        {"linear": 0.05, "mlp": 0.15, "decision-transformer": 0.25},
-        sigma={"linear": 0.025, "mlp": 0.05, "decision-transformer": 0.05},
+        steps=(0.05, 0.15, 0.25),
+        sigma=(0.025, 0.05, 0.05),
         num_pairs=40,
         shaping="standardize",
         elite_fraction=0.75,
@@ -165,7 +160,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "Ant-v5",
         transformer(3000.0),
         10 * _MILLION,
-        {"linear": 0.06, "mlp": 0.15, "decision-transformer": 0.2},
+        steps=(0.06, 0.15, 0.2),
         sigma=0.03,
         healthy_reward_weight=0.5,
         **{**_FOLLOWING, "num_pairs": 24},
@@ -174,8 +169,8 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "Humanoid-v5",
         transformer(7000.0),
         200 * _MILLION,
-        {"linear": 0.1, "mlp": 0.2, "decision-transformer": 0.2},
-        sigma={"linear": 0.02, "mlp": 0.02, "decision-transformer": 0.03},
+        steps=(0.1, 0.2, 0.2),
+        sigma=(0.02, 0.02, 0.03),
         num_pairs=64,
         interactions_per_generation=100_000,
         max_num_pairs=1024,

@@ -140,11 +140,7 @@ def main(argv: list[str]) -> None:
 
 
 def _stored(arguments: Arguments) -> dict[str, Any] | None:
-    """Returns our metadata of the dataset to continue; None for a new one.
-
-    Raises:
-        ConfigError: if it is there and should not be, or the other way round.
-    """
+    """Returns our metadata of the dataset to continue; None for a new one."""
     path = arguments.path
     if not arguments.resume:
         require(
@@ -169,11 +165,7 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
 def _player(
     run: RunDirectory, arguments: Arguments, workers: Workers | None
 ) -> tuple[Player, dict[str, Any]]:
-    """Builds what plays the policy's episodes, and says what decides them.
-
-    Raises:
-        ValueError: (a ``ConfigError`` or ``CheckpointError``) if that is impossible.
-    """
+    """Builds what plays the policy's episodes, and says what decides them."""
     from jax_es.imitation.demonstrations import Player, PlayerRecipe
     from jax_es.training.load_policy import load_mean
 

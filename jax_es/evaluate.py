@@ -29,7 +29,6 @@ from jax_es.runs.find import find_runs
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.evaluator import EpisodeResults
-    from jax_es.training.load_policy import LoadedPolicy
 
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
@@ -203,17 +202,14 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     path, trained = next(iter(group.trained.items()))
     # The seed decides the actions, too, of a policy that samples them.
     seed = int(episode_tasks(group.parts, 1, arguments.seed).seed[0])
-
-    def load() -> LoadedPolicy:
-        return load_policy(path, arguments.checkpoint, seed, arguments.trust)
-
-    policies = {"": load()}
-    if asked := sorted(arguments.commands):
-        # A dictionary, since of one or two the middle is an end as well.
-        shown = dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1]))
-        policies = {f"{command:g} asked, returned": load() for command in shown}
-        for policy, command in zip(policies.values(), shown, strict=True):
+    asked = sorted(arguments.commands) or [None]
+    policies = {}
+    # A dictionary, since of one or two the middle is an end as well.
+    for command in dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1])):
+        policy = load_policy(path, arguments.checkpoint, seed, arguments.trust)
+        if command is not None:
             policy.ask(command)
+        policies["" if command is None else f"{command:g} asked, returned"] = policy
     record_video(policies, trained.config.env, file, seed)
 
 
@@ -231,12 +227,8 @@ def _evaluate(
             text = f"{path}, {condition}: {result.env_steps} environment steps"
             sys.stderr.write(f"{next(done)}/{total} {text}\n")
 
-    return [
-        evaluate_experiment(
-            group, conditions, arguments.num_episodes, arguments.seed, say
-        )
-        for group in groups
-    ]
+    how = conditions, arguments.num_episodes, arguments.seed, say
+    return [evaluate_experiment(group, *how) for group in groups]
 
 
 def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:

@@ -77,12 +77,7 @@ def main(argv: list[str]) -> None:
 
 
 def export(arguments: Arguments) -> None:
-    """Writes the folder.
-
-    Raises:
-        ValueError: if there is no such run or checkpoint.
-        OSError: if nothing can be written.
-    """
+    """Writes the folder; ``ValueError`` if there is no such run or checkpoint."""
     from jax_es.runs.exported import write_weights
     from jax_es.training.load_policy import load_mean
 
@@ -105,18 +100,17 @@ def _evaluation(
     run: RunDirectory, trained: TrainedMean, checkpoint: str
 ) -> GenerationRecord | None:
     """Returns the record of θ's evaluation, if the run holds one."""
-    records = [
-        record
+    records = {
+        record.generation: record
         for record in records_so_far(run.path)
         if math.isfinite(record.evaluation_return_mean)
-    ]
+    }
     if trained.method.is_evolution:
-        numbered = {record.generation: record for record in records}
-        return numbered.get(trained.generation)
+        return records.get(trained.generation)
     if not records or checkpoint not in ("best", "last"):
         return None
-    best = max(records, key=lambda record: record.evaluation_return_mean)
-    return best if checkpoint == "best" else records[-1]
+    of_best = max(records, key=lambda each: records[each].evaluation_return_mean)
+    return records[of_best if checkpoint == "best" else max(records)]
 
 
 def card(
@@ -128,12 +122,7 @@ def card(
 ) -> str:
     """Returns the model card, in Markdown under a heading of YAML.
 
-    Args:
-        run: where the policy comes from.
-        trained: the policy.
-        evaluation: what is known of its return.
-        name: the model's.
-        video: the name of a file beside the card.
+    The video is a file beside the card.
     """
     config, record, method = trained.config, run.record(), trained.method
     env_id, kind = config.env.id, policy_kind(config.policy)
@@ -162,11 +151,10 @@ def card(
     again = command(
         config, record["preset"], leave_out=["rollout.num_devices"], method=method
     )
+    # JSON is YAML.
+    yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in heading.items())
     parts = [
-        # JSON is YAML.
-        "\n".join(
-            ["---", *(f"{k}: {json.dumps(v)}" for k, v in heading.items()), "---"]
-        ),
+        f"---\n{yaml}\n---",
         f"# {name}",
         f"A policy ({kind}) for {env_id}, trained by {method.title} with jax-es: "
         f"checkpoint {trained.generation}.",

@@ -15,12 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from jax_es.cli.options import (
-    input_errors,
-    parse_options,
-    program,
-    split_command_line,
-)
+from jax_es.cli.options import input_errors, parse_options, program, split_command_line
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
@@ -70,11 +65,7 @@ def main(argv: list[str]) -> None:
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
     name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:

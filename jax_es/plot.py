@@ -4,6 +4,7 @@ Draws how they learned, how their populations spread, where the time went, and w
 several tasks say together. The numbers behind it are printed as Markdown tables.
 """
 
+import contextlib
 import dataclasses
 import math
 import sys
@@ -93,12 +94,10 @@ class Arguments:
         found = {}
         for text in self.reference:
             task, _, value = text.rpartition("=")
-            try:
+            with contextlib.suppress(ValueError):
                 found[task] = float(value)
-            except ValueError:
-                found[task] = math.nan
             require(
-                task != "" and math.isfinite(found[task]),
+                task != "" and math.isfinite(found.get(task, math.nan)),
                 f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}.",
             )
         return found
@@ -127,19 +126,16 @@ def main(argv: list[str]) -> None:
 
 def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
     """Rejects what a run does not have."""
-    for option, value, missing in (
-        ("--figure", arguments.figure, OF_POPULATIONS),
-        ("--x", arguments.x, ("generations",)),
-        ("--y", arguments.y, ("population", "command-error")),
-    ):
-        for run in runs:
+    asked = {"--figure": arguments.figure, "--x": arguments.x, "--y": arguments.y}
+    of_evolution = (*OF_POPULATIONS, "generations", "population", "command-error")
+    for run in runs:
+        for option, value in asked.items():
             require(
-                run.method.is_evolution or value not in missing,
+                run.method.is_evolution or value not in of_evolution,
                 f"{option} {value}: {run.path} was trained by {run.method.title}, "
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
-    for run in runs:
         require(
             run.method.name == MAP_ELITES or arguments.figure not in OF_ARCHIVES,
             f"--figure {arguments.figure}: {run.path} was trained by "

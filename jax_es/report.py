@@ -88,10 +88,6 @@ def report(
         paths: folders of runs or experiments.
         evaluations: what ``evaluate --json`` said, by the name to show it under.
         videos: to show besides the newest of each run.
-
-    Raises:
-        ValueError: for a folder that is neither a run nor an experiment, or without a
-            finished generation.
     """
     runs = read_runs(paths)
     tasks = "; ".join(dict.fromkeys(run.task for run in runs))

@@ -21,13 +21,7 @@ from jax_es.cli.options import parse_options, program, split_command_line
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
-from jax_es.presets import (
-    DEFAULT_PRESET,
-    PRESETS,
-    check_init,
-    preset,
-    with_strategy,
-)
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
 from jax_es.runs.directory import RunDirectory, check_method, trust_option
 from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
@@ -77,7 +71,6 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
     from jax_es.training.seeds import Experiment, train_seeds
 
     arguments, run = request.arguments, request.run
-    is_experiment = run.file == EXPERIMENT_FILE
 
     def callbacks(path: Path) -> list[Callback]:
         return [WandB(path)] if arguments.track else []
@@ -88,7 +81,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
             **{"path": run.path, "resume": arguments.resume, "preset": request.preset},
             **{"check_stop": check_stop, "workers": workers},
         }
-        if not is_experiment:
+        if run.file != EXPERIMENT_FILE:
             train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
         given = arguments.seeds
@@ -98,11 +91,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
     if line.resumes_as_stored:
         default, preset_name = stored_run(line).config(), "resumed"

@@ -138,12 +138,7 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_dict(values: dict[str, Any]) -> TrainConfig:
-    """Builds a configuration from :func:`to_dict`'s values.
-
-    Raises:
-        ConfigError: for unknown fields or kinds, as another version may have written.
-        TypeError: if a value is not of its field's type.
-    """
+    """Builds a configuration from :func:`to_dict`'s values, as :func:`from_json`."""
     values = dict(values)
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)

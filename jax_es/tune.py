@@ -25,13 +25,7 @@ from jax_es.cli.options import (
 )
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.cli.train_program import RunArguments, start_jax
-from jax_es.presets import (
-    DEFAULT_PRESET,
-    PRESETS,
-    check_init,
-    preset,
-    with_strategy,
-)
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
@@ -108,17 +102,10 @@ def _say(text: str) -> None:
 
 
 def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
-    """Reads the command line.
-
-    Returns:
-        What the study is, its folder, and whether to continue what is there.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Returns what the study is, its folder, and whether to continue what is there."""
     line = split_command_line(argv)
     stored = None
-    if "--resume" in line.rest and not {"-h", "--help"} & {*line.rest}:
+    if line.resumes:
         path = path_to_resume(*named_folder(line.rest))
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
         own = stored.preset, policy_kind(stored.config.policy)
@@ -130,12 +117,9 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     name = DEFAULT_PRESET if line.preset is None else line.preset
     default = stored or around(name, line.kind)
     config = with_strategy(default.config, line.take_strategy())
+    first = Arguments(config=config, tuning=default.tuning)
     arguments = parse_options(
-        Arguments,
-        line.rest,
-        "tune",
-        default=Arguments(config=config, tuning=default.tuning),
-        description=DESCRIPTION,
+        Arguments, line.rest, "tune", default=first, description=DESCRIPTION
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -144,7 +128,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     path = arguments.new_run(f"tune-{default.preset}").path
     if stored is not None:
         _check_same(stored, settings, path)
-        arguments.check_imports(config, RunDirectory(path, STUDY_FILE), line)
+        arguments.check_imports(config, path, line)
     else:
         check_cores(config.rollout)
         check_init(default.preset, config)

@@ -7,13 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.cli.options import (
-    CommandLine,
-    input_errors,
-    is_given,
-    named_folder,
-    run_errors,
-)
+from jax_es.cli.options import CommandLine, input_errors, named_folder, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.runs.directory import RunDirectory, resume_options, seed_runs
 from jax_es.runs.find import (
@@ -51,19 +45,18 @@ class RunArguments:
         Its modules are imported only if they are trusted, or named on the command line.
         """
         run = find_run_or_experiment(path_to_resume(self.runs_dir, self.name))
-        self.check_imports(config, run, line)
+        self.check_imports(config, run.path, line)
         return run
 
-    def check_imports(
-        self, config: TrainConfig, run: RunDirectory, line: CommandLine
-    ) -> None:
+    def check_imports(self, config: TrainConfig, run: Path, line: CommandLine) -> None:
         """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
         named = [str(line.kind)]
-        if is_given("--env.id", line.rest):
+        options = {argument.partition("=")[0] for argument in line.rest}
+        if "--env.id" in options:
             named.append(config.env.id)
-        if is_given("--env.wrappers", line.rest):
+        if "--env.wrappers" in options:
             named += config.env.wrappers
-        check_imports(config, run.path, self.trust, named)
+        check_imports(config, run, self.trust, named)
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""
@@ -72,12 +65,18 @@ class RunArguments:
         return RunDirectory(self.runs_dir / (self.name or f"{name}-{now}"))
 
 
-def stored_run(line: CommandLine) -> RunDirectory:
-    """Returns the run to continue, whose settings are the options' defaults.
+def shared_fields(source: Any, arguments: type) -> dict[str, Any]:
+    """Returns the parts of a configuration that a program's ``Arguments`` have, too.
 
-    Raises:
-        ConfigError: if it is not there, or has another kind of policy.
+    The source is a ``TrainConfig``, or an instance of ``arguments``.
     """
+    names = {f.name for f in dataclasses.fields(arguments)}
+    shared = names & {f.name for f in dataclasses.fields(TrainConfig)}
+    return {name: getattr(source, name) for name in shared}
+
+
+def stored_run(line: CommandLine) -> RunDirectory:
+    """Returns the run to continue, whose settings are the options' defaults."""
     run = find_run_or_experiment(path_to_resume(*named_folder(line.rest)))
     line.check_kind(run.config())
     return run

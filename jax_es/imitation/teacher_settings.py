@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from jax_es.checks import (
-    ConfigError,
     Count,
     NotNegative,
     NotNegativeFinite,
@@ -90,10 +89,4 @@ def settings_of(method: Method) -> TeacherSettings:
     Raises:
         ConfigError: if another version made it.
     """
-    try:
-        return from_json(TeacherSettings, {"algo": method.name, **method.settings})
-    except TypeError as error:
-        raise ConfigError(
-            f"--resume: the run was begun by another version of jax-es ({error}); "
-            "start a new run with another --name."
-        ) from error
+    return from_json(TeacherSettings, {"algo": method.name, **method.settings})

@@ -46,9 +46,7 @@ class MetricsWriter:
     """
 
     def __init__(
-        self,
-        run_directory: str | os.PathLike[str],
-        resume_after_generation: int = -1,
+        self, run_directory: str | os.PathLike[str], resume_after_generation: int = -1
     ) -> None:
         directory = Path(run_directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,9 +59,14 @@ class MetricsWriter:
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
+        values = {
+            name: value if math.isfinite(value) else None
+            for name, value in dataclasses.asdict(record).items()
+        }
+        line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.
         with self._path.open("ab") as file:
-            file.write(_to_line(record))
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
         self._tensorboard.on_generation(record)
@@ -109,14 +112,6 @@ def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationReco
     """Reads the records of a run that may not have begun; see :func:`read_metrics`."""
     begun = (Path(run_directory) / METRICS_FILE).exists()
     return read_metrics(run_directory) if begun else []
-
-
-def _to_line(record: GenerationRecord) -> bytes:
-    values = {
-        name: value if math.isfinite(value) else None
-        for name, value in dataclasses.asdict(record).items()
-    }
-    return json.dumps(values, allow_nan=False).encode() + b"\n"
 
 
 def _lines(path: Path) -> list[bytes]:
