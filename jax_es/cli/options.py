@@ -254,8 +254,10 @@ def _names(arguments: Any) -> list[str]:
         values = {field.name: field.default for field in dataclasses.fields(arguments)}
     names: list[str] = []
     for name, value in values.items():
-        is_part = dataclasses.is_dataclass(value) and not isinstance(value, type)
-        names += flatten(dataclasses.asdict(value)) if is_part else [name]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names += flatten(dataclasses.asdict(value))
+        else:
+            names.append(name)
     return [name.replace("_", "-") for name in names]
 
 
