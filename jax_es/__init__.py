@@ -12,21 +12,11 @@ from jax_es.version import __version__
 
 if TYPE_CHECKING:
     from jax_es.checks import ConfigError
-    from jax_es.config import (
-        EnvConfig,
-        ESConfig,
-        EvaluationConfig,
-        RolloutConfig,
-    )
+    from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
     from jax_es.distributed.session import open_workers
     from jax_es.es.gradient import es_gradient
     from jax_es.es.noise import FullNoise, Noise
-    from jax_es.es.openai_es import (
-        ESInfo,
-        ESState,
-        OpenAIES,
-        openai_es,
-    )
+    from jax_es.es.openai_es import ESInfo, ESState, OpenAIES, openai_es
     from jax_es.es.population import Population
     from jax_es.es.strategies import named_strategy
     from jax_es.illumination.repertoire import Repertoire, load_archive
@@ -48,86 +38,49 @@ if TYPE_CHECKING:
     from jax_es.training.loop import train_run
     from jax_es.training.seeds import train_seeds
 
-_HOME = {
-    "ArchiveConfig": "illumination.settings",
-    "Callback": "runs.tracking",
-    "CloningConfig": "imitation.cloning_settings",
-    "ConfigError": "checks",
-    "EnvConfig": "config",
-    "ESConfig": "config",
-    "ESInfo": "es.openai_es",
-    "ESState": "es.openai_es",
-    "EvaluationConfig": "config",
-    "FullNoise": "es.noise",
-    "LoadedPolicy": "training.load_policy",
-    "Noise": "es.noise",
-    "OpenAIES": "es.openai_es",
-    "PRESETS": "presets",
-    "Population": "es.population",
-    "Repertoire": "illumination.repertoire",
-    "Rollout": "rollout.engine",
-    "RolloutConfig": "config",
-    "EpisodeResults": "rollout.evaluator",
-    "Tasks": "rollout.tasks",
-    "TrainConfig": "train_config",
-    "WandB": "runs.tracking",
-    "configure_cpu_devices": "rollout.devices",
-    "custom_policy": "training.custom_policy",
-    "es_gradient": "es.gradient",
-    "find_runs": "runs.find",
-    "illuminate_run": "illumination.run",
-    "load_archive": "illumination.repertoire",
-    "load_policy": "training.load_policy",
-    "named_strategy": "es.strategies",
-    "open_workers": "distributed.session",
-    "openai_es": "es.openai_es",
-    "preset": "presets",
-    "pretrain_run": "imitation.clone_run",
-    "read_metrics": "runs.metrics",
-    "train_run": "training.loop",
-    "train_seeds": "training.seeds",
+_NAMES = {
+    "checks": "ConfigError",
+    "config": "ESConfig EnvConfig EvaluationConfig RolloutConfig",
+    "distributed.session": "open_workers",
+    "es.gradient": "es_gradient",
+    "es.noise": "FullNoise Noise",
+    "es.openai_es": "ESInfo ESState OpenAIES openai_es",
+    "es.population": "Population",
+    "es.strategies": "named_strategy",
+    "illumination.repertoire": "Repertoire load_archive",
+    "illumination.run": "illuminate_run",
+    "illumination.settings": "ArchiveConfig",
+    "imitation.clone_run": "pretrain_run",
+    "imitation.cloning_settings": "CloningConfig",
+    "presets": "PRESETS preset",
+    "rollout.devices": "configure_cpu_devices",
+    "rollout.engine": "Rollout",
+    "rollout.evaluator": "EpisodeResults",
+    "rollout.tasks": "Tasks",
+    "runs.find": "find_runs",
+    "runs.metrics": "read_metrics",
+    "runs.tracking": "Callback WandB",
+    "train_config": "TrainConfig",
+    "training.custom_policy": "custom_policy",
+    "training.load_policy": "LoadedPolicy load_policy",
+    "training.loop": "train_run",
+    "training.seeds": "train_seeds",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""Public name → the module that it is imported from."""
 
-__all__ = [
-    "PRESETS",
-    "ArchiveConfig",
-    "Callback",
-    "CloningConfig",
-    "ConfigError",
-    "ESConfig",
-    "ESInfo",
-    "ESState",
-    "EnvConfig",
-    "EpisodeResults",
-    "EvaluationConfig",
-    "FullNoise",
-    "LoadedPolicy",
-    "Noise",
-    "OpenAIES",
-    "Population",
-    "Repertoire",
-    "Rollout",
-    "RolloutConfig",
-    "Tasks",
-    "TrainConfig",
-    "WandB",
-    "__version__",
-    "configure_cpu_devices",
-    "custom_policy",
-    "es_gradient",
-    "find_runs",
-    "illuminate_run",
-    "load_archive",
-    "load_policy",
-    "named_strategy",
-    "open_workers",
-    "openai_es",
-    "preset",
-    "pretrain_run",
-    "read_metrics",
-    "train_run",
-    "train_seeds",
-]
+# Settings.
+__all__ = ["PRESETS", "ArchiveConfig", "CloningConfig", "ESConfig", "EnvConfig"]
+__all__ += ["EvaluationConfig", "RolloutConfig", "TrainConfig", "preset"]
+# Runs: what trains them, and what reads them.
+__all__ += ["configure_cpu_devices", "illuminate_run", "open_workers", "pretrain_run"]
+__all__ += ["Callback", "WandB", "custom_policy", "train_run", "train_seeds"]
+__all__ += ["LoadedPolicy", "Repertoire", "find_runs", "load_archive", "load_policy"]
+__all__ += ["ConfigError", "__version__", "read_metrics"]
+# Parts: strategies, noise, rollouts.
+__all__ += ["ESInfo", "ESState", "FullNoise", "Noise", "OpenAIES", "es_gradient"]
+__all__ += ["EpisodeResults", "Population", "Rollout", "Tasks"]
+__all__ += ["named_strategy", "openai_es"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,6 @@
 """All programs as one: ``jax-es PROGRAM …`` or ``python -m jax_es PROGRAM …``."""
 
 import importlib
-import signal
 import sys
 
 from jax_es.version import __version__
@@ -21,29 +20,21 @@ PROGRAMS = {
     "benchmark": "measure how fast this machine trains",
 }
 
-USAGE = "\n".join(
-    [
-        "usage: jax-es PROGRAM [ARGUMENTS]",
-        "",
-        *(f"  {name:10}  {what}" for name, what in PROGRAMS.items()),
-        "",
-        "jax-es PROGRAM --help lists the arguments of a program.",
-        "",
-    ]
-)
+_LISTED = "\n".join(f"  {name:10}  {what}" for name, what in PROGRAMS.items())
+USAGE = f"""usage: jax-es PROGRAM [ARGUMENTS]
+
+{_LISTED}
+
+jax-es PROGRAM --help lists the arguments of a program.
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the program that the first argument names; returns its exit code."""
     program, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     if program in PROGRAMS:
-        try:
-            # Only now: another program's imports cost seconds.
-            module = importlib.import_module(f"jax_es.{program}")
-        except KeyboardInterrupt:
-            sys.stderr.write("SIGINT: nothing had begun\n")
-            return 128 + signal.SIGINT
-        return module.main(rest)
+        # Only now: another program's imports cost seconds.
+        return importlib.import_module(f"jax_es.{program}").main(rest)
     if program in ("-h", "--help", "--version"):
         sys.stdout.write(f"jax-es {__version__}\n" if "v" in program else USAGE)
         return 0

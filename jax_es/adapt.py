@@ -15,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import Count, check_fields, require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.illumination.settings import RULES, TrialConfig
 
 
@@ -52,12 +52,9 @@ class Arguments:
         require(self.damage != (), "--damage needs a value, as left-front-leg, or all.")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "adapt")
         from jax_es.analysis import drawing
@@ -76,10 +73,6 @@ def _main(argv: list[str]) -> int:
             saved = read_archive(run.path)
         check_imports(saved.config, run.path, arguments.trust)
         robots = damages(saved.config.env, arguments.damage)
-        require(
-            len(saved.archive.elites()) > 0,
-            f"{arguments.archive} has no elites; illuminate for longer.",
-        )
     recoveries = adapt_run(
         saved,
         robots,
@@ -98,7 +91,6 @@ def _main(argv: list[str]) -> int:
         text = table(recoveries)
     sys.stdout.write(f"{text}\n")
     sys.stderr.write("".join(f"{file}\n" for file in files))
-    return 0
 
 
 def _say(line: str) -> None:

@@ -32,7 +32,7 @@ import tyro
 
 from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.files import check_writable, whole_file
 from jax_es.runs.machine import git_commit, machine, versions
 
@@ -70,12 +70,9 @@ class Arguments:
         )
 
 
-def main(argv: list[str] | None = None) -> int:
+@program
+def main(argv: list[str]) -> int:
     """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
     with input_errors():
         arguments = parse_options(Arguments, argv, "benchmark")
         rows = [row for row in ROWS if arguments.work.full or row.is_default]
@@ -89,18 +86,19 @@ def _main(argv: list[str]) -> int:
         sys.stdout.write("".join(stars))
         return 0
     if arguments.profile is not None:
-        return _profile(arguments, arguments.profile)
+        _profile(arguments, arguments.profile)
+        return 0
+    report = {"versions": {**versions(), "commit": git_commit()}, "machine": machine()}
+    failures: list[str] = []
     if arguments.only == (SCALING,):
-        return _scaling(arguments.json, arguments.picture)
-    started = time.perf_counter()
-    measured, failures = run(rows, arguments)
-    report = {
-        "versions": {**versions(), "commit": git_commit()},
-        "machine": machine(),
-        "seconds": time.perf_counter() - started,
-        "rows": finish(measured),
-    }
-    sys.stdout.write(table(report))
+        text = _scaling(report, arguments.picture)
+    else:
+        started = time.perf_counter()
+        measured, failures = run(rows, arguments)
+        report["seconds"] = time.perf_counter() - started
+        report["rows"] = finish(measured)
+        text = table(report)
+    sys.stdout.write(text)
     if arguments.json is not None:
         with whole_file(arguments.json) as draft:
             draft.write_text(json.dumps(report, indent=1) + "\n")
@@ -110,9 +108,9 @@ def _main(argv: list[str]) -> int:
 
 
 def processes(rows: list[Row]) -> list[list[Row]]:
-    """Sorts rows into the processes that measure them, and adds their physics.
+    """Sorts rows by the processes that measure them: one network, one number of slots.
 
-    A process has one network and one number of slots.
+    The first measures their physics.
     """
     regimes = {row.regime for row in rows}
     physics = [r for r in ROWS if r.kind == "physics" and r.regime in regimes]
@@ -127,11 +125,7 @@ def processes(rows: list[Row]) -> list[list[Row]]:
 def run(
     rows: list[Row], arguments: Arguments
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Measures rows, each network in a process of its own.
-
-    Returns:
-        The fields of each row by its name, and a line for each process that failed.
-    """
+    """Returns the fields of rows by name, and a line for each process that failed."""
     from jax_es.benchmarks import measure
 
     measured, failures = {}, []
@@ -196,10 +190,8 @@ def table(report: dict[str, Any]) -> str:
     lines = [[*COLUMNS, ""]]
     for row in report["rows"]:
         shares = row.get("shares", {}).items()
-        cells = [
-            format(row[field], spec) if field in row else ""
-            for field, spec in COLUMNS.values()
-        ]
+        columns = COLUMNS.values()
+        cells = [format(row[key], spec) if key in row else "" for key, spec in columns]
         lines.append([*cells, ", ".join(f"{name} {part:.0%}" for name, part in shares)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ""
@@ -213,12 +205,12 @@ def table(report: dict[str, Any]) -> str:
     )
 
 
-def _scaling(file: Path | None, picture: Path | None) -> int:
-    """Measures workers beside one process, and simulates many."""
+def _scaling(report: dict[str, Any], picture: Path | None) -> str:
+    """Measures workers beside one process, and simulates many; returns the table."""
     from jax_es.benchmarks import scaling
 
     with tempfile.TemporaryDirectory() as folder:
-        rows = scaling.side_by_side(Path(folder))
+        report["side_by_side"] = scaling.side_by_side(Path(folder))
     sys.stderr.write("measuring costs, simulating\n")
     process = subprocess.run(
         [sys.executable, "-m", scaling.__name__],
@@ -226,30 +218,19 @@ def _scaling(file: Path | None, picture: Path | None) -> int:
         text=True,
         check=True,
     )
-    report = {
-        "versions": {**versions(), "commit": git_commit()},
-        "machine": machine(),
-        "side_by_side": rows,
-        "simulated": json.loads(process.stdout.splitlines()[-1]),
-    }
-    sys.stdout.write(scaling.table(report))
-    if file is not None:
-        with whole_file(file) as draft:
-            draft.write_text(json.dumps(report, indent=1) + "\n")
+    report["simulated"] = json.loads(process.stdout.splitlines()[-1])
     if picture is not None:
-        from jax_es.analysis.figures import scaling as drawn
+        from jax_es.analysis import drawing, figures
 
-        with whole_file(picture) as draft:
-            drawn(report["simulated"]).savefig(draft, format=picture.suffix[1:])
-    return 0
+        drawing.save(figures.scaling(report["simulated"]), picture, SCALING)
+    return scaling.table(report)
 
 
-def _profile(arguments: Arguments, folder: Path) -> int:
+def _profile(arguments: Arguments, folder: Path) -> None:
     from jax_es.benchmarks import measure
-    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+    from jax_es.cli.train_program import start_jax
 
-    configure_cpu_devices()
-    use_compilation_cache()
+    start_jax()
     network = arguments.profile_network
     trace = measure.profile(folder, network, arguments.work)
     sys.stdout.write(
@@ -259,7 +240,6 @@ def _profile(arguments: Arguments, folder: Path) -> int:
         f"TensorBoard: tensorboard --logdir {folder} (with "
         "tensorboard-plugin-profile)\n"
     )
-    return 0
 
 
 if __name__ == "__main__":

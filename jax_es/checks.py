@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,11 +125,7 @@ LARGE = ("max_env_steps", "steps", "buffer_size")
 def check_integers(values: Mapping[str, object]) -> None:
     """Checks that integers fit into the arrays and files that they end up in.
 
-    Args:
-        values: by the names of fields; others than integers are passed over.
-
-    Raises:
-        ConfigError: for the first that does not.
+    Values are given by the names of fields; others than integers are passed over.
     """
     for name, value in values.items():
         bits = 63 if name.rpartition(".")[2] in LARGE else 31
@@ -143,47 +140,39 @@ def from_json(cls: type[T], values: Any) -> T:
     """Builds a dataclass from plain values, nested dataclasses and tuples included.
 
     Raises:
-        ConfigError: for unknown fields, as another version may have written.
-        TypeError: if a value is not of its field's type.
+        ConfigError: for unknown fields and values of another type, as another version
+            may have written.
     """
     hints = typing.get_type_hints(cls)
-    arguments = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in check_types(values).items()
-    }
-    unknown = sorted(set(arguments) - set(hints))
-    if unknown:
-        raise ConfigError(
-            f"{cls.__name__} has no field {', '.join(unknown)}; the configuration was "
-            "written by another version of jax-es."
-        )
-    for name, value in arguments.items():
-        if dataclasses.is_dataclass(hints[name]):
-            arguments[name] = from_json(hints[name], value)
-    return cls(**check_types(arguments, **{name: hints[name] for name in arguments}))
+    other_version = "the configuration was written by another version of jax-es"
+    try:
+        arguments = dict(check_types(values))
+        unknown = ", ".join(sorted(set(arguments) - set(hints)))
+        require(not unknown, f"{cls.__name__} has no field {unknown}; {other_version}.")
+        for name, value in arguments.items():
+            if dataclasses.is_dataclass(hints[name]):
+                arguments[name] = from_json(hints[name], value)
+            elif isinstance(value, list):
+                arguments[name] = tuple(value)
+        check_types(arguments, **{name: hints[name] for name in arguments})
+    except TypeError as error:
+        raise ConfigError(f"{cls.__name__}: {error}; {other_version}.") from error
+    return cls(**arguments)
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:
-    """Checks the entries of a JSON object that there must be.
-
-    Args:
-        values: anything that was JSON.
-        **expected: the type of each entry, by its name.
-
-    Returns:
-        The values.
+    """Returns what was a JSON object, if it has entries of the expected types.
 
     Raises:
         TypeError: naming the entry.
     """
     if not isinstance(values, dict):
-        raise TypeError(f"an object is expected, got {_short(values)}")
+        raise TypeError(f"an object is expected, got {reprlib.repr(values)}")
     for name, kind in expected.items():
         if not is_of_type(values.get(name), kind):
-            raise TypeError(
-                f"{name} must be {getattr(kind, '__name__', kind)}, got "
-                f"{_short(values.get(name))}"
-            )
+            expected_type = getattr(kind, "__name__", kind)
+            got = reprlib.repr(values.get(name))
+            raise TypeError(f"{name} must be {expected_type}, got {got}")
     return values
 
 
@@ -208,8 +197,3 @@ def is_of_type(value: object, hint: Any) -> bool:
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -22,8 +22,8 @@ from jax_es.checks import (
     check_fields,
     require,
 )
-from jax_es.cli.options import input_errors, parse_options, run_errors, run_program
-from jax_es.cli.signals import Stopped, StopSignals, report_stop
+from jax_es.cli.options import input_errors, parse_options, program, run_errors
+from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.cli.train_program import start_jax
 from jax_es.cli.workers import WorkerArguments
 from jax_es.imitation.datasets import (
@@ -39,19 +39,17 @@ from jax_es.imitation.datasets import (
 from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
-from jax_es.train_config import differing
+from jax_es.train_config import differing, require_same
 
 if TYPE_CHECKING:
     from jax_es.distributed.workers import Workers
     from jax_es.imitation.demonstrations import Player
 
-DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
-
 DatasetId: TypeAlias = Annotated[
     str,
     Range(
         "an id such as hopper-v0 or teachers/hopper-v0",
-        lambda text: DATASET_ID.fullmatch(text) is not None,
+        lambda text: re.fullmatch(r"([-\w]+/)*[-\w]+-v\d+", text) is not None,
     ),
 ]
 
@@ -102,12 +100,9 @@ class Arguments(WorkerArguments):
         return self.place / self.dataset
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     command = shlex.join(["python", "-m", "jax_es.collect", *argv])
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
@@ -120,15 +115,8 @@ def _main(argv: list[str]) -> int:
             player, recipe = _player(run, arguments, arguments.open(stack))
             stack.callback(player.close)
             changed = differing(stored["recipe"], recipe) if stored else {}
-            listed = "; ".join(
-                f"{name} was {was!r}, now {now!r}"
-                for name, (was, now) in changed.items()
-            )
-            require(
-                not changed,
-                f"--resume would change the dataset {arguments.dataset}: {listed}. "
-                "Leave these as they were, or collect another --dataset.",
-            )
+            what = f"the dataset {arguments.dataset}"
+            require_same(what, changed, "collect another --dataset")
         first = first_seed(arguments.seed)
         collection = stored or {
             "recipe": recipe,
@@ -140,30 +128,19 @@ def _main(argv: list[str]) -> int:
         seeds = first + np.arange(arguments.episodes)
         try:
             with run_errors(path, "the same command"), draft_of(path) as draft:
-                storage = storage_in(
-                    draft,
-                    arguments.dataset,
-                    player.env,
-                    run.config().env,
-                    run.method().name,
-                )
+                task, method = run.config().env, run.method().name
+                storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(
                     player, storage, seeds, collection, signals.check, _say
                 )
         except Stopped as stop:
-            return report_stop(
-                stop, f"nothing is written to {path}; start again with {command}"
-            )
+            stop.outcome = f"nothing is written to {path}; start again with {command}"
+            raise
     sys.stdout.write(_outcome(arguments, collection))
-    return 0
 
 
 def _stored(arguments: Arguments) -> dict[str, Any] | None:
-    """Returns our metadata of the dataset to continue; None for a new one.
-
-    Raises:
-        ConfigError: if it is there and should not be, or the other way round.
-    """
+    """Returns our metadata of the dataset to continue; None for a new one."""
     path = arguments.path
     if not arguments.resume:
         require(
@@ -188,11 +165,7 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
 def _player(
     run: RunDirectory, arguments: Arguments, workers: Workers | None
 ) -> tuple[Player, dict[str, Any]]:
-    """Builds what plays the policy's episodes, and says what decides them.
-
-    Raises:
-        ValueError: (a ``ConfigError`` or ``CheckpointError``) if that is impossible.
-    """
+    """Builds what plays the policy's episodes, and says what decides them."""
     from jax_es.imitation.demonstrations import Player, PlayerRecipe
     from jax_es.training.load_policy import load_mean
 
@@ -220,7 +193,6 @@ def _player(
 
 
 def _say(returns: list[float]) -> None:
-    """Prints a line about how far the collection is."""
     sys.stderr.write(f"episodes {len(returns):6d}  return {np.mean(returns):9.1f}\n")
 
 
@@ -228,21 +200,17 @@ def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     """Says what was collected, and how it is read."""
     path, failed = arguments.path, collection["failed_seeds"]
     dataset = open_dataset(path)
-    lines = [
-        f"Dataset: {dataset.total_episodes} episodes, {dataset.total_steps} steps in "
-        f"{path}",
-        *(
+    size = f"{dataset.total_episodes} episodes, {dataset.total_steps} steps"
+    text = f"Dataset: {size} in {path}\n"
+    for name, score in collection["scores"].items():
+        text += (
             f"{name.capitalize()}: {score['mean']:.1f} ± {score['std']:.1f} "
-            f"({score['min']:.1f} to {score['max']:.1f})"
-            for name, score in collection["scores"].items()
-        ),
-    ]
+            f"({score['min']:.1f} to {score['max']:.1f})\n"
+        )
     if failed:
-        lines.append(f"Left out: {len(failed)} episodes with numbers not finite")
+        text += f"Left out: {len(failed)} episodes with numbers not finite\n"
     load = f"minari.load_dataset({arguments.dataset!r})"
-    return "\n".join(
-        [*lines, f"From Minari: {ROOT_VARIABLE}={arguments.place}, {load}", ""]
-    )
+    return f"{text}From Minari: {ROOT_VARIABLE}={arguments.place}, {load}\n"
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from jax_es.checks import (
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
 
+LearningRate: TypeAlias = Annotated[Positive, tyro.conf.arg(aliases=["--lr"])]
+
 StrategyName: TypeAlias = Literal[
     "openai-es",
     "cma-es",
@@ -72,8 +74,8 @@ class ESConfig:
     sigma: Positive = 0.02
     """Standard deviation of the perturbation (σ), in the unit of the weights; of the
     first generation, where the strategy adapts it."""
-    learning_rate: Positive = 0.05
-    """Step along the (momentum-averaged) natural-gradient estimate; --lr for short."""
+    learning_rate: LearningRate = 0.05
+    """Step along the (momentum-averaged) natural-gradient estimate."""
     momentum: Fraction = 0.9
     """β of m ← β m + (1 − β) g; read by optimizer momentum only."""
     weight_decay: Fraction = 0.005
@@ -137,62 +139,45 @@ class ESConfig:
         """Checks every field."""
         check_fields(self, "es.")
         for field in dataclasses.fields(self):
-            value, name = getattr(self, field.name), field.name
-            if self.objective == "return" and name in COMMANDS:
-                require(
-                    value == field.default,
-                    f"es.{name} {value} has no meaning with es.objective return; add "
-                    "--es.objective commanded-return.",
-                )
+            name, value = field.name, getattr(self, field.name)
+            if value == field.default:
+                continue
             require(
-                self.strategy in ESTIMATING
-                or name in ("strategy", "kwargs", *SHARED)
-                or value == field.default
-                or (name == "shaping" and self.strategy in ("pgpe", "ars"))
-                or (
-                    name in ("schedule", "schedule_generations")
-                    and self.obedience_weight_end is not None
-                ),
+                self.strategy in ESTIMATING or self._is_shared(name),
                 f"es.{name} {value} has no meaning with es.strategy {self.strategy}; "
                 f"leave it out ({field.default}), or choose --strategy openai-es.",
             )
+            if name in _READ_WITH:
+                option, needed = _READ_WITH[name]
+                given = getattr(self, option)
+                require(
+                    given == needed,
+                    f"es.{name} {value} has no meaning with es.{option} {given}; add "
+                    f"--es.{option} {needed}.",
+                )
         require(
             self.strategy != "openai-es" or not self.kwargs,
             f"es.kwargs.{next(iter(self.kwargs), '')} has no meaning with es.strategy "
             "openai-es, whose hyperparameters are the other options of es.",
         )
+        is_one_enough = self.strategy in ESTIMATING and self.shaping != "pair_rank"
         require(
-            self.num_pairs >= 2 or self.strategy in ESTIMATING,
-            f"es.num_pairs must be at least 2 with es.strategy {self.strategy}, got "
-            f"{self.num_pairs}.",
-        )
-        require(
-            self.num_pairs >= 2 or self.shaping != "pair_rank",
-            f"es.num_pairs must be at least 2 with es.shaping pair_rank, got "
-            f"{self.num_pairs}: a single difference has no rank. Use more pairs or "
+            self.num_pairs >= 2 or is_one_enough,
+            f"es.num_pairs must be at least 2 with es.strategy {self.strategy} and "
+            f"es.shaping {self.shaping}, got {self.num_pairs}. Use more pairs or "
             "--es.shaping centered_rank.",
         )
+        most = self.max_num_pairs
         require(
-            self.rank == 1 or self.perturbation == "low-rank",
-            f"es.rank {self.rank} has no meaning with es.perturbation "
-            f"{self.perturbation}; add --es.perturbation low-rank.",
-        )
-        require(
-            self.max_speed is None or self.optimizer == "clipup",
-            f"es.max_speed {self.max_speed} has no meaning with es.optimizer "
-            f"{self.optimizer}; add --es.optimizer clipup.",
-        )
-        require(
-            self.max_num_pairs is None or self.interactions_per_generation is not None,
-            f"es.max_num_pairs {self.max_num_pairs} has no meaning without "
+            most is None or self.interactions_per_generation is not None,
+            f"es.max_num_pairs {most} has no meaning without "
             "es.interactions_per_generation; add it.",
         )
         require(
-            self.max_num_pairs is None or self.max_num_pairs >= self.num_pairs,
+            most is None or most >= self.num_pairs,
             f"es.max_num_pairs must be at least es.num_pairs {self.num_pairs}, got "
-            f"{self.max_num_pairs}.",
+            f"{most}.",
         )
-
         require(
             self.command_high is None or self.command_low < self.command_high,
             f"es.command_low must be below es.command_high {self.command_high}, got "
@@ -205,6 +190,15 @@ class ESConfig:
             f"es.obedience_weight {begin} and es.obedience_weight_end {end} must be "
             f"positive with es.schedule {self.schedule}, which multiplies; add "
             "--es.schedule linear.",
+        )
+
+    def _is_shared(self, name: str) -> bool:
+        """Returns whether a strategy that estimates no gradient reads a field."""
+        is_scheduled = self.obedience_weight_end is not None
+        return (
+            name in ("strategy", "kwargs", *SHARED)
+            or (name == "shaping" and self.strategy in ("pgpe", "ars"))
+            or (name in ("schedule", "schedule_generations") and is_scheduled)
         )
 
     @property
@@ -220,6 +214,13 @@ COMMANDS = (
     *("obedience_weight", "obedience_weight_end"),
 )
 """Fields of ``ESConfig`` that objective commanded-return reads."""
+
+_READ_WITH = {
+    **dict.fromkeys(COMMANDS, ("objective", "commanded-return")),
+    "rank": ("perturbation", "low-rank"),
+    "max_speed": ("optimizer", "clipup"),
+}
+"""Field of ``ESConfig`` → the option, and its value, without which nothing reads it."""
 
 SHARED = (
     *("num_pairs", "sigma", "common_seeds"),

@@ -8,24 +8,17 @@ beside the weights and a generation takes a second.
 from dataclasses import replace
 
 from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, clipup, transformer
-from jax_es.config import (
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.train_config import TrainConfig
-from models import (
-    AfterstateConfig,
-    DecisionTransformerConfig,
-    LSTMConfig,
-    MLPConfig,
-)
+from models import AfterstateConfig, DecisionTransformerConfig, LSTMConfig, MLPConfig
 
 _MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
+_ANT = CLIPUP_PRESETS["ant-clipup"]["mlp"]
+_HUMANOID = CLIPUP_PRESETS["humanoid-clipup"]["mlp"]
+_POSITION = ("position",)
 
 _POINT = TrainConfig(
-    env=EnvConfig("PointTrap-v0", descriptor=("position",)),
+    env=EnvConfig("PointTrap-v0", descriptor=_POSITION),
     policy=MLPConfig(hidden_sizes=(16,), head_scale=0.1),
     es=ESConfig(
         num_pairs=32,
@@ -42,13 +35,13 @@ _POINT = TrainConfig(
     checkpoint_every=50,
 )
 
+_FEW = {"num_pairs": 16, "sigma": 0.2, "learning_rate": 0.2}
+_MORE = {**_FEW, "num_pairs": 24}
+_WALKER = {**_MORE, "sigma": 0.1}
+
 CONTROL_PRESETS: dict[str, TrainConfig] = {
-    "cartpole": clipup(
-        "CartPole-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
-    ),
-    "acrobot": clipup(
-        "Acrobot-v1", LINEAR, 200_000, num_pairs=16, sigma=0.2, learning_rate=0.2
-    ),
+    "cartpole": clipup("CartPole-v1", LINEAR, 200_000, **_FEW),
+    "acrobot": clipup("Acrobot-v1", LINEAR, 200_000, **_FEW),
     # Its reward is all or nothing, and standing still costs nothing: members must climb
     # the hill by chance. Velocities are small, and must not drown under the floor.
     "mountain-car-continuous": clipup(
@@ -56,9 +49,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         LINEAR,
         200_000,
         std_floor=0.001,
-        num_pairs=16,
-        sigma=1.0,
-        learning_rate=0.5,
+        **{**_FEW, "sigma": 1.0, "learning_rate": 0.5},
     ),
     # Where the pendulum begins decides more of a return than the policy does: pairs are
     # ranked by their differences, in which it cancels. By statistics, which move while
@@ -69,9 +60,7 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
             MLPConfig(hidden_sizes=(16,), head_scale=0.1),
             1_000_000,
             shaping="pair_rank",
-            num_pairs=32,
-            sigma=0.2,
-            learning_rate=0.4,
+            **{**_FEW, "num_pairs": 32, "learning_rate": 0.4},
         ),
         rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
     ),
@@ -89,37 +78,11 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
         schedule_generations=150,
     ),
     # Two neurons, 18 numbers.
-    "lunar-lander": clipup(
-        "LunarLanderContinuous-v3",
-        LINEAR,
-        600_000,
-        num_pairs=24,
-        sigma=0.2,
-        learning_rate=0.2,
-    ),
-    "lunar-lander-discrete": clipup(
-        "LunarLander-v3",
-        LINEAR,
-        1_000_000,
-        num_pairs=24,
-        sigma=0.2,
-        learning_rate=0.2,
-    ),
-    "bipedal-walker": clipup(
-        "BipedalWalker-v3",
-        _MLP,
-        4_000_000,
-        num_pairs=24,
-        sigma=0.1,
-        learning_rate=0.2,
-    ),
+    "lunar-lander": clipup("LunarLanderContinuous-v3", LINEAR, 600_000, **_MORE),
+    "lunar-lander-discrete": clipup("LunarLander-v3", LINEAR, 1_000_000, **_MORE),
+    "bipedal-walker": clipup("BipedalWalker-v3", _MLP, 4_000_000, **_WALKER),
     "bipedal-walker-hardcore": clipup(
-        "BipedalWalkerHardcore-v3",
-        _MLP,
-        10_000_000,
-        num_pairs=64,
-        sigma=0.1,
-        learning_rate=0.2,
+        "BipedalWalkerHardcore-v3", _MLP, 10_000_000, **{**_WALKER, "num_pairs": 64}
     ),
     # 22 numbers: a weight for each of 21, and the bias. Szita & Lőrincz' settings: 100
     # members a generation, a tenth of them elites, variance 100, noise 5 − t/10.
@@ -135,20 +98,14 @@ CONTROL_PRESETS: dict[str, TrainConfig] = {
     ),
     # Fitness deceives: --strategy novelty finds the way out.
     "point-trap": _POINT,
-    "point-flat": replace(
-        _POINT, env=EnvConfig("PointFlat-v0", descriptor=("position",))
-    ),
-    "ant-trap": replace(
-        CLIPUP_PRESETS["ant-clipup"]["mlp"],
-        env=EnvConfig("AntTrap-v0", descriptor=("position",)),
-    ),
+    "point-flat": replace(_POINT, env=EnvConfig("PointFlat-v0", descriptor=_POSITION)),
+    "ant-trap": replace(_ANT, env=EnvConfig("AntTrap-v0", descriptor=_POSITION)),
     "humanoid-trap": replace(
-        CLIPUP_PRESETS["humanoid-clipup"]["mlp"],
-        env=EnvConfig("HumanoidTrap-v0", descriptor=("position",)),
+        _HUMANOID, env=EnvConfig("HumanoidTrap-v0", descriptor=_POSITION)
     ),
     # Each joint takes one of 11 torques, the middle one being 0.
     "ant-binned": replace(
-        CLIPUP_PRESETS["ant-clipup"]["mlp"],
+        _ANT,
         policy=MLPConfig(
             hidden_sizes=(64, 64), activation="relu", head_scale=0.1, action_bins=11
         ),

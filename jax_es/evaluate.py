@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 from jax_es.checks import Count, NotNegative, Range, check_fields, require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable
@@ -29,7 +29,6 @@ from jax_es.runs.find import find_runs
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.evaluator import EpisodeResults
-    from jax_es.training.load_policy import LoadedPolicy
 
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
@@ -128,9 +127,7 @@ class Arguments(WorkerArguments):
     @property
     def num_episodes(self) -> int:
         """Episodes under each condition."""
-        if self.episodes is None:
-            return 100 if self.obedience is None else 20
-        return self.episodes
+        return self.episodes or (100 if self.obedience is None else 20)
 
     @property
     def commands(self) -> tuple[float, ...]:
@@ -139,25 +136,23 @@ class Arguments(WorkerArguments):
 
         if self.obedience is None:
             return tuple(dict.fromkeys(self.target_returns))
-        return levels(*self.obedience, 9 if self.levels is None else self.levels)
+        return levels(*self.obedience, self.levels or 9)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with contextlib.ExitStack() as stack:
-        return _run(argv, stack)
+        _run(argv, stack)
 
 
-def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
+def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
+        from jax_es.analysis import drawing
+        from jax_es.cli.train_program import start_jax
         from jax_es.evaluation.conditions import prepare, sweeps
-        from jax_es.evaluation.tables import write_csv
-        from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+        from jax_es.evaluation.tables import run_report, write_csv
 
         conditions = sweeps(
             arguments.commands,
@@ -168,8 +163,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
         runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
         counts = [run.config().rollout.num_devices for run in runs]
-        configure_cpu_devices(max(filter(None, counts), default=None))
-        use_compilation_cache()
+        start_jax(max(filter(None, counts), default=None))
         groups = prepare(
             runs,
             arguments.checkpoint,
@@ -181,9 +175,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
         check_writable("--csv", arguments.csv)
         check_writable("--picture", arguments.picture)
         if arguments.picture is not None:
-            from jax_es.analysis.drawing import style
-
-            with style():  # which says if there is no matplotlib
+            with drawing.style():  # which says if there is no matplotlib
                 pass
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
@@ -191,21 +183,14 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> int:
     evaluated = _evaluate(groups, conditions, arguments)
     report = _json if arguments.json else _text
     sys.stdout.write(report(evaluated, arguments) + "\n")
-    if arguments.csv is not None:
-        write_csv(arguments.csv, evaluated, arguments.checkpoint, arguments.seed)
-    if arguments.picture is not None:
-        _draw(evaluated, arguments, arguments.picture)
-    return 0
-
-
-def _draw(evaluated: list[list[Evaluation]], arguments: Arguments, file: Path) -> None:
-    """Draws what was returned against what was asked for."""
-    from jax_es.analysis import drawing, figures
-    from jax_es.evaluation.tables import run_report
-
     origin = arguments.checkpoint, arguments.seed
-    reports = [run_report(run, *origin) for group in evaluated for run in group]
-    drawing.save(figures.obedience(reports), file, "obedience")
+    if arguments.csv is not None:
+        write_csv(arguments.csv, evaluated, *origin)
+    if arguments.picture is not None:
+        from jax_es.analysis import figures
+
+        reports = [run_report(run, *origin) for group in evaluated for run in group]
+        drawing.save(figures.obedience(reports), arguments.picture, "obedience")
 
 
 def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
@@ -217,17 +202,14 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     path, trained = next(iter(group.trained.items()))
     # The seed decides the actions, too, of a policy that samples them.
     seed = int(episode_tasks(group.parts, 1, arguments.seed).seed[0])
-
-    def load() -> LoadedPolicy:
-        return load_policy(path, arguments.checkpoint, seed, arguments.trust)
-
-    policies = {"": load()}
-    if asked := sorted(arguments.commands):
-        # A dictionary, since of one or two the middle is an end as well.
-        shown = dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1]))
-        policies = {f"{command:g} asked, returned": load() for command in shown}
-        for policy, command in zip(policies.values(), shown, strict=True):
+    asked = sorted(arguments.commands) or [None]
+    policies = {}
+    # A dictionary, since of one or two the middle is an end as well.
+    for command in dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1])):
+        policy = load_policy(path, arguments.checkpoint, seed, arguments.trust)
+        if command is not None:
             policy.ask(command)
+        policies["" if command is None else f"{command:g} asked, returned"] = policy
     record_video(policies, trained.config.env, file, seed)
 
 
@@ -245,12 +227,8 @@ def _evaluate(
             text = f"{path}, {condition}: {result.env_steps} environment steps"
             sys.stderr.write(f"{next(done)}/{total} {text}\n")
 
-    return [
-        evaluate_experiment(
-            group, conditions, arguments.num_episodes, arguments.seed, say
-        )
-        for group in groups
-    ]
+    how = conditions, arguments.num_episodes, arguments.seed, say
+    return [evaluate_experiment(group, *how) for group in groups]
 
 
 def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:

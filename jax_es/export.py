@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.directory import trust_option
 from jax_es.runs.files import writing
 from jax_es.runs.find import find_run
@@ -62,12 +62,9 @@ class Arguments:
         )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "export")
         folder = arguments.directory
@@ -77,16 +74,10 @@ def _main(argv: list[str]) -> int:
         f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
         f"To the hub: hf upload OWNER/NAME {folder}\n"
     )
-    return 0
 
 
 def export(arguments: Arguments) -> None:
-    """Writes the folder.
-
-    Raises:
-        ValueError: if there is no such run or checkpoint.
-        OSError: if nothing can be written.
-    """
+    """Writes the folder; ``ValueError`` if there is no such run or checkpoint."""
     from jax_es.runs.exported import write_weights
     from jax_es.training.load_policy import load_mean
 
@@ -109,18 +100,17 @@ def _evaluation(
     run: RunDirectory, trained: TrainedMean, checkpoint: str
 ) -> GenerationRecord | None:
     """Returns the record of θ's evaluation, if the run holds one."""
-    records = [
-        record
+    records = {
+        record.generation: record
         for record in records_so_far(run.path)
         if math.isfinite(record.evaluation_return_mean)
-    ]
+    }
     if trained.method.is_evolution:
-        numbered = {record.generation: record for record in records}
-        return numbered.get(trained.generation)
+        return records.get(trained.generation)
     if not records or checkpoint not in ("best", "last"):
         return None
-    best = max(records, key=lambda record: record.evaluation_return_mean)
-    return best if checkpoint == "best" else records[-1]
+    of_best = max(records, key=lambda each: records[each].evaluation_return_mean)
+    return records[of_best if checkpoint == "best" else max(records)]
 
 
 def card(
@@ -132,12 +122,7 @@ def card(
 ) -> str:
     """Returns the model card, in Markdown under a heading of YAML.
 
-    Args:
-        run: where the policy comes from.
-        trained: the policy.
-        evaluation: what is known of its return.
-        name: the model's.
-        video: the name of a file beside the card.
+    The video is a file beside the card.
     """
     config, record, method = trained.config, run.record(), trained.method
     env_id, kind = config.env.id, policy_kind(config.policy)
@@ -166,11 +151,10 @@ def card(
     again = command(
         config, record["preset"], leave_out=["rollout.num_devices"], method=method
     )
+    # JSON is YAML.
+    yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in heading.items())
     parts = [
-        # JSON is YAML.
-        "\n".join(
-            ["---", *(f"{k}: {json.dumps(v)}" for k, v in heading.items()), "---"]
-        ),
+        f"---\n{yaml}\n---",
         f"# {name}",
         f"A policy ({kind}) for {env_id}, trained by {method.title} with jax-es: "
         f"checkpoint {trained.generation}.",

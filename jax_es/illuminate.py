@@ -15,13 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from jax_es.checks import require
-from jax_es.cli.options import (
-    input_errors,
-    parse_options,
-    run_program,
-    split_command_line,
-)
+from jax_es.cli.options import input_errors, parse_options, program, split_command_line
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
@@ -58,34 +52,20 @@ class Arguments(RunArguments):
             check_encoder(self.video)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
-    requests: list[Request] = []
-
-    def read(argv: list[str]) -> Request:
-        requests.append(parse(argv))
-        return requests[0]
-
-    code = train_program("illuminate", argv, read, _train)
-    video = requests[0].arguments.video
-    if code == 0 and video is not None:  # now a stop signal ends it at once
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    request = train_program("illuminate", argv, parse, _train)
+    video = request.arguments.video
+    if video is not None:  # now a stop signal ends it at once
         from jax_es.illumination.wall import record_elites
 
         with input_errors():
-            record_elites(requests[0].run.path, video)
-    return code
+            record_elites(request.run.path, video)
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
     name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:
@@ -107,23 +87,15 @@ def parse(argv: list[str]) -> Request:
         "illuminate",
         default=Arguments(config=config, archive=archive),
         description=DESCRIPTION,
-        learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
     config = with_game(arguments.config)
     if arguments.resume:
-        run = arguments.run_to_resume()
-        arguments.check_imports(config, run, line)
+        run = arguments.run_to_resume(config, line)
     else:
         check_cores(config.rollout)
         run = arguments.new_run(f"{name}-seed{config.seed}")
-    require(
-        config.env.descriptor != (),
-        f"env.descriptor must say what describes an episode of {config.env.id}; add "
-        "--env.descriptor position, feet or gait for MuJoCo's walkers, or indices of "
-        "an observation.",
-    )
     return Request(
         arguments, config, name, run, config.rollout.num_devices, unit="generations"
     )

@@ -4,6 +4,7 @@ Draws how they learned, how their populations spread, where the time went, and w
 several tasks say together. The numbers behind it are printed as Markdown tables.
 """
 
+import contextlib
 import dataclasses
 import math
 import sys
@@ -22,7 +23,7 @@ from jax_es.analysis.curves import (
     table,
 )
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES
 
@@ -93,23 +94,18 @@ class Arguments:
         found = {}
         for text in self.reference:
             task, _, value = text.rpartition("=")
-            try:
+            with contextlib.suppress(ValueError):
                 found[task] = float(value)
-            except ValueError:
-                found[task] = math.nan
             require(
-                task != "" and math.isfinite(found[task]),
+                task != "" and math.isfinite(found.get(task, math.nan)),
                 f"--reference must be TASK=RETURN, as 'Hopper-v5=3000', got {text!r}.",
             )
         return found
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "plot")
         references = arguments.references
@@ -126,24 +122,20 @@ def _main(argv: list[str]) -> int:
         text = aggregate.table(panels, RETURNS[arguments.y][0], references)
         sys.stdout.write("\n" + text + "\n")
     sys.stderr.write("".join(f"{file}\n" for file in written))
-    return 0
 
 
 def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
     """Rejects what a run does not have."""
-    for option, value, missing in (
-        ("--figure", arguments.figure, OF_POPULATIONS),
-        ("--x", arguments.x, ("generations",)),
-        ("--y", arguments.y, ("population", "command-error")),
-    ):
-        for run in runs:
+    asked = {"--figure": arguments.figure, "--x": arguments.x, "--y": arguments.y}
+    of_evolution = (*OF_POPULATIONS, "generations", "population", "command-error")
+    for run in runs:
+        for option, value in asked.items():
             require(
-                run.method.is_evolution or value not in missing,
+                run.method.is_evolution or value not in of_evolution,
                 f"{option} {value}: {run.path} was trained by {run.method.title}, "
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
-    for run in runs:
         require(
             run.method.name == MAP_ELITES or arguments.figure not in OF_ARCHIVES,
             f"--figure {arguments.figure}: {run.path} was trained by "

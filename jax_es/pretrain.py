@@ -8,21 +8,21 @@ as in ``python -m jax_es.train``. The run is one like any other: ``evaluate``, `
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import tyro
 
-from jax_es.checks import ConfigError, from_json, require
-from jax_es.cli.options import (
-    CommandLine,
-    parse_options,
-    run_program,
-    split_command_line,
+from jax_es.checks import from_json, require
+from jax_es.cli.options import CommandLine, parse_options, program, split_command_line
+from jax_es.cli.train_program import (
+    Request,
+    RunArguments,
+    shared_fields,
+    stored_run,
+    train_program,
 )
-from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
@@ -63,22 +63,14 @@ class Arguments(RunArguments):
     """Seeds the weights, the windows, the dropout and the environments."""
 
 
-CONFIG_FIELDS = ("env", "policy", "rollout", "evaluation", "seed")
-"""What :class:`Arguments` shares with a ``TrainConfig``."""
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "pretrain", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("pretrain", argv, parse, _train)
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
     preset_name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:
@@ -86,18 +78,13 @@ def parse(argv: list[str]) -> Request:
     else:
         base = for_cloning(preset(preset_name, line.kind))
         settings: dict[str, Any] = {"cloning": CloningConfig()}
-    fields = {name: getattr(base, name) for name in CONFIG_FIELDS}
+    default = Arguments(**shared_fields(base, Arguments), **settings)
     arguments = parse_options(
-        Arguments,
-        line.rest,
-        "pretrain",
-        default=Arguments(**fields, **settings),
-        description=DESCRIPTION,
-        learning_rate="--learning-rate",
+        Arguments, line.rest, "pretrain", default=default, description=DESCRIPTION
     )
     from jax_es.training.build import check_cores, with_game
 
-    given = {name: getattr(arguments, name) for name in CONFIG_FIELDS}
+    given = shared_fields(arguments, Arguments)
     config = with_game(dataclasses.replace(base, **given))
     require(
         bool(arguments.dataset),
@@ -105,14 +92,12 @@ def parse(argv: list[str]) -> Request:
         f"{program_command('collect')} records one.",
     )
     if arguments.resume:
-        run = arguments.run_to_resume()
-        arguments.check_imports(config, run, line)
+        run = arguments.run_to_resume(config, line)
         config = run.with_stored_machine(config)
     else:
         check_cores(config.rollout)
         run = arguments.new_run(f"{preset_name}-cloning-seed{config.seed}")
-    devices = config.rollout.num_devices
-    return Request(arguments, config, preset_name, run, devices)
+    return Request(arguments, config, preset_name, run, config.rollout.num_devices)
 
 
 def _stored(line: CommandLine) -> tuple[TrainConfig, dict[str, Any]]:
@@ -121,20 +106,11 @@ def _stored(line: CommandLine) -> tuple[TrainConfig, dict[str, Any]]:
     # To see that it is a clone; its settings are compared when all are known.
     check_method(run, Method(CLONING, {}))
     settings = dict(run.method().settings)
-    try:
-        dataset = settings.pop("dataset")
-        target_returns = tuple(settings.pop("target_returns"))
-        cloning = from_json(CloningConfig, settings)
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"--resume: {run.path} was begun by another version of jax-es ({error}); "
-            "start a new run with another --name."
-        ) from error
-    return run.config(), {
-        "cloning": cloning,
-        "dataset": dataset,
-        "target_returns": target_returns,
+    own = {
+        "dataset": settings.pop("dataset", None),
+        "target_returns": tuple(settings.pop("target_returns", ())),
     }
+    return run.config(), {"cloning": from_json(CloningConfig, settings), **own}
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> None:

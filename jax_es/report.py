@@ -15,7 +15,7 @@ import tyro
 from jax_es.analysis.curves import Run, read_runs
 from jax_es.analysis.page import MEDIA_TYPES, is_nested, page
 from jax_es.checks import ConfigError, require
-from jax_es.cli.options import input_errors, parse_options, run_program
+from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.files import whole_file, writing
 from jax_es.runs.folders import program_command, seed_folders
 
@@ -63,12 +63,9 @@ class Arguments:
         return own / "report.html" if self.output is None else self.output
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with input_errors():
         arguments = parse_options(Arguments, argv, "report")
         files = dict.fromkeys([*arguments.evaluation, *_obedience(arguments.runs)])
@@ -78,7 +75,6 @@ def _main(argv: list[str]) -> int:
         with writing(file, "choose another --output"), whole_file(file) as draft:
             draft.write_text(text, encoding="utf-8")
     sys.stderr.write(f"{file}\n")
-    return 0
 
 
 def report(
@@ -92,10 +88,6 @@ def report(
         paths: folders of runs or experiments.
         evaluations: what ``evaluate --json`` said, by the name to show it under.
         videos: to show besides the newest of each run.
-
-    Raises:
-        ValueError: for a folder that is neither a run nor an experiment, or without a
-            finished generation.
     """
     runs = read_runs(paths)
     tasks = "; ".join(dict.fromkeys(run.task for run in runs))

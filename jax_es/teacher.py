@@ -7,22 +7,22 @@ is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import (
-    CommandLine,
-    parse_options,
-    run_program,
-    split_command_line,
+from jax_es.cli.options import CommandLine, parse_options, program, split_command_line
+from jax_es.cli.train_program import (
+    Request,
+    RunArguments,
+    shared_fields,
+    stored_run,
+    train_program,
 )
-from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
@@ -55,43 +55,28 @@ class Arguments(RunArguments):
     """Seeds the weights, the exploration and the environments."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "teacher", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("teacher", argv, parse, _train)
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
+    base, settings = _stored(line) if line.resumes_as_stored else _default(line)
+    default = Arguments(**shared_fields(base, Arguments), settings=settings)
     arguments = parse_options(
-        Arguments,
-        line.rest,
-        "teacher",
-        default=_stored(line) if line.resumes_as_stored else _default(line),
-        description=DESCRIPTION,
-        learning_rate="--learning-rate",
+        Arguments, line.rest, "teacher", default=default, description=DESCRIPTION
     )
     from jax_es.training.build import with_game
 
-    settings = arguments.settings
-    config = with_game(
-        TrainConfig(
-            env=arguments.env,
-            policy=arguments.policy,
-            evaluation=arguments.evaluation,
-            rollout=RolloutConfig(observation_statistics=False),
-            seed=arguments.seed,
-        )
-    )
+    settings, given = arguments.settings, shared_fields(arguments, Arguments)
+    rollout = RolloutConfig(observation_statistics=False)
+    config = with_game(TrainConfig(rollout=rollout, **given))
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
     if arguments.resume:
-        run = arguments.run_to_resume()
-        arguments.check_imports(config, run, line)
+        run = arguments.run_to_resume(config, line)
     else:
         task = line.preset or config.env.id.replace("/", "-")
         run = arguments.new_run(f"{settings.algo}-{task}-seed{config.seed}")
@@ -100,7 +85,7 @@ def parse(argv: list[str]) -> Request:
     return Request(arguments, config, line.preset or config.env.id, run, 1)
 
 
-def _default(line: CommandLine) -> Arguments:
+def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
     """Returns the options' defaults for a preset, if any, and a kind of policy."""
     kind = line.kind or "mlp"
     require(kind in POLICY_KINDS, unknown("policy", kind, POLICY_KINDS))
@@ -108,35 +93,20 @@ def _default(line: CommandLine) -> Arguments:
         config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
         config = preset(line.preset, kind)
-    return _arguments(for_teaching(config), TeacherSettings())
+    return for_teaching(config), TeacherSettings()
 
 
-def _stored(line: CommandLine) -> Arguments:
+def _stored(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
     """Returns what the run was begun with that ``--name`` names."""
     run = stored_run(line)
     method = run.method()
     # To see that it is a teacher's; its settings are compared when all are known.
     check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
-    return _arguments(run.config(), settings_of(method))
-
-
-def _arguments(config: TrainConfig, settings: TeacherSettings) -> Arguments:
-    policy: Any = config.policy  # check_trainable looks at its kind
-    return Arguments(
-        env=config.env,
-        policy=policy,
-        settings=settings,
-        evaluation=config.evaluation,
-        seed=config.seed,
-    )
+    return run.config(), settings_of(method)
 
 
 def check_trainable(algo: str, config: TrainConfig) -> None:
-    """Checks that a method can train this actor on this task.
-
-    Raises:
-        ConfigError: if not.
-    """
+    """Checks that a method can train this actor on this task."""
     from jax_es.training.load_policy import spaces
 
     kind, policy = policy_kind(config.policy), config.policy

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +17,11 @@ import numpy as np
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import parse_options, run_program, split_command_line
+from jax_es.cli.options import parse_options, program, split_command_line
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
-from jax_es.presets import (
-    DEFAULT_PRESET,
-    PRESETS,
-    check_init,
-    preset,
-    with_strategy,
-)
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
 from jax_es.runs.directory import RunDirectory, check_method, trust_option
 from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
@@ -67,10 +60,10 @@ class Arguments(RunArguments, WorkerArguments):
     Weights & Biases (extra track). To be said again on a resume."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    program = functools.partial(train_program, "train", parse=parse, train=_train)
-    return run_program(program, argv)
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    train_program("train", argv, parse, _train)
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
@@ -78,7 +71,6 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
     from jax_es.training.seeds import Experiment, train_seeds
 
     arguments, run = request.arguments, request.run
-    is_experiment = run.file == EXPERIMENT_FILE
 
     def callbacks(path: Path) -> list[Callback]:
         return [WandB(path)] if arguments.track else []
@@ -89,7 +81,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
             **{"path": run.path, "resume": arguments.resume, "preset": request.preset},
             **{"check_stop": check_stop, "workers": workers},
         }
-        if not is_experiment:
+        if run.file != EXPERIMENT_FILE:
             train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
         given = arguments.seeds
@@ -99,11 +91,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
 
 
 def parse(argv: list[str]) -> Request:
-    """Reads the command line.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Reads the command line."""
     line = split_command_line(argv)
     if line.resumes_as_stored:
         default, preset_name = stored_run(line).config(), "resumed"
@@ -121,7 +109,6 @@ def parse(argv: list[str]) -> Request:
         "train",
         default=Arguments(config=default),
         description=DESCRIPTION,
-        learning_rate="--es.learning-rate",
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -133,11 +120,10 @@ def parse(argv: list[str]) -> Request:
     )
     config = with_game(arguments.config)
     if arguments.resume:
-        run = arguments.run_to_resume()
+        run = arguments.run_to_resume(config, line)
         check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
-        arguments.check_imports(config, run, line)
         require(
             run.file == EXPERIMENT_FILE or seeds is None,
             f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "

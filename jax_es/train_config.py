@@ -138,12 +138,7 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_dict(values: dict[str, Any]) -> TrainConfig:
-    """Builds a configuration from :func:`to_dict`'s values.
-
-    Raises:
-        ConfigError: for unknown fields or kinds, as another version may have written.
-        TypeError: if a value is not of its field's type.
-    """
+    """Builds a configuration from :func:`to_dict`'s values, as :func:`from_json`."""
     values = dict(values)
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)
@@ -183,6 +178,19 @@ def differing(
     names = list(dict.fromkeys([*first, *second]))
     pairs = {name: (first.get(name), second.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def require_same(
+    what: str, changed: dict[str, tuple[object, object]], remedy: str
+) -> None:
+    """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
+    pairs = changed.items()
+    listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in pairs)
+    require(
+        not changed,
+        f"--resume would change {what}: {listed}. Leave these as they were, or "
+        f"{remedy}.",
+    )
 
 
 def flat(config: TrainConfig) -> dict[str, object]:

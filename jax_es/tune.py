@@ -19,25 +19,26 @@ from jax_es.cli.options import (
     input_errors,
     named_folder,
     parse_options,
+    program,
     run_errors,
-    run_program,
     split_command_line,
 )
-from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.cli.train_program import RunArguments, start_jax
-from jax_es.presets import (
-    DEFAULT_PRESET,
-    PRESETS,
-    check_init,
-    preset,
-    with_strategy,
-)
+from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import trust_source
-from jax_es.train_config import POLICY_KINDS, TrainConfig, differing, flat, policy_kind
+from jax_es.train_config import (
+    POLICY_KINDS,
+    TrainConfig,
+    differing,
+    flat,
+    policy_kind,
+    require_same,
+)
 from jax_es.tuning import study as tuning
 from jax_es.tuning.search_space import configured
 from jax_es.tuning.settings import TuningConfig
@@ -63,12 +64,9 @@ class Arguments(RunArguments):
     tuning: Annotated[TuningConfig, tyro.conf.arg(name="")]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    return run_program(_main, argv)
-
-
-def _main(argv: list[str]) -> int:
+@program
+def main(argv: list[str]) -> None:
+    """Runs the program."""
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
             settings, folder, resume = parse(argv)
@@ -92,10 +90,11 @@ def _main(argv: list[str]) -> int:
             with run_errors(folder.path, resume_options(folder)):
                 study = tuning.tune(folder, _say, signals.check)
         except Stopped as stop:
-            return report_stopped_run(stop, "tune", folder, "what is finished is saved")
+            saved = "what is finished is saved"
+            stop.outcome = outcome_of_run(folder, "tune", saved)
+            raise
         with input_errors():
             _report(study, settings, folder.path)
-    return 0
 
 
 def _say(text: str) -> None:
@@ -103,17 +102,10 @@ def _say(text: str) -> None:
 
 
 def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
-    """Reads the command line.
-
-    Returns:
-        What the study is, its folder, and whether to continue what is there.
-
-    Raises:
-        ConfigError: for unknown names and impossible values.
-    """
+    """Returns what the study is, its folder, and whether to continue what is there."""
     line = split_command_line(argv)
     stored = None
-    if "--resume" in line.rest and not {"-h", "--help"} & {*line.rest}:
+    if line.resumes:
         path = path_to_resume(*named_folder(line.rest))
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
         own = stored.preset, policy_kind(stored.config.policy)
@@ -125,13 +117,9 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     name = DEFAULT_PRESET if line.preset is None else line.preset
     default = stored or around(name, line.kind)
     config = with_strategy(default.config, line.take_strategy())
+    first = Arguments(config=config, tuning=default.tuning)
     arguments = parse_options(
-        Arguments,
-        line.rest,
-        "tune",
-        default=Arguments(config=config, tuning=default.tuning),
-        description=DESCRIPTION,
-        learning_rate="--es.learning-rate",
+        Arguments, line.rest, "tune", default=first, description=DESCRIPTION
     )
     from jax_es.training.build import check_cores, with_game
 
@@ -140,7 +128,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     path = arguments.new_run(f"tune-{default.preset}").path
     if stored is not None:
         _check_same(stored, settings, path)
-        arguments.check_imports(config, RunDirectory(path, STUDY_FILE), line)
+        arguments.check_imports(config, path, line)
     else:
         check_cores(config.rollout)
         check_init(default.preset, config)
@@ -163,13 +151,9 @@ def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> 
         {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
         for each in (stored, given)
     )
-    changes = differing(before, now).items()
-    said = "; ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in changes)
-    require(
-        not changes,
-        f"--resume would change the study in {path}: {said}. Leave these as they "
-        "were, or start a new study with another --name.",
-    )
+    changed = differing(before, now)
+    remedy = "start a new study with another --name"
+    require_same(f"the study in {path}", changed, remedy)
 
 
 def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:

@@ -162,10 +162,7 @@ class VectorEnv(Protocol):
         ...
 
     def reset(
-        self,
-        *,
-        seed: Any = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts episodes.
 

@@ -148,42 +148,6 @@ def test_the_usual_wrappers_change_nothing_that_a_policy_does(transformer):
     assert info["episode"]["l"] == LIMIT
 
 
-# An encoder is a process; what it leaves behind is not ours.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_record_video_shows_every_step_of_a_policy(transformer, tmp_path):
-    pytest.importorskip("moviepy")
-    imageio = pytest.importorskip("imageio")
-    policy = jax_es.load_policy(transformer)
-    env = gymnasium.make(policy.env_id, render_mode="rgb_array", **policy.env_options)
-    # Stands in for a renderer, which not every machine has.
-    env = Painted(env)
-    env = wrappers.RecordVideo(env, str(tmp_path), name_prefix="policy", fps=10)
-    play(env, policy)
-    env.close()
-    (file,) = tmp_path.glob("*.mp4")
-    assert file.name == "policy-episode-0.mp4"
-    with imageio.get_reader(file) as frames:
-        shades = [frame.mean() for frame in frames]
-    assert len(shades) == LIMIT + 1
-    assert np.all(np.diff(shades) > 5)
-
-
-class Painted(gymnasium.Wrapper):
-    """Renders pictures that grow brighter with every step."""
-
-    def reset(self, **options):
-        self.shade = 0
-        return self.env.reset(**options)
-
-    def step(self, action):
-        self.shade += 30
-        return self.env.step(action)
-
-    def render(self):
-        return np.full((32, 32, 3), self.shade, np.uint8)
-
-
 def test_wrappers_of_vectors_take_policies_and_our_environments(transformer):
     policy = jax_es.load_policy(transformer)
     returns = []

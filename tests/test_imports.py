@@ -189,11 +189,6 @@ def test_arrows_between_folders_go_one_way(path):
         assert other == folder or there < here, f"{path} imports jax_es/{module}"
 
 
-def test_every_room_is_read():
-    assert {path.split("/")[0] for path in sources()} == set(ROOMS)
-    assert DEVICE_FILE in sources()
-
-
 def test_public_names_are_found_where_they_are_said_to_be():
     for name in jax_es.__all__:
         assert getattr(jax_es, name) is not None

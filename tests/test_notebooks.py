@@ -54,9 +54,7 @@ def test_a_notebook_runs_at_its_smallest_scale(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     nbclient.NotebookClient(
-        notebook,
-        timeout=300,
-        resources={"metadata": {"path": tmp_path}},
+        notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
     ).execute()
     # The stored outputs come from these cells: each shows the same kinds of things.
     assert [kinds(cell) for cell in code_cells(notebook)] == [

@@ -29,6 +29,7 @@ from tyro import _strings as tyro_strings
 
 from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
+from jax_es.runs.files import writing
 from jax_es.runs.folders import program_command
 from jax_es.runs.metrics import MetricsError
 from jax_es.train_config import KWARGS, TrainConfig, flatten, policy_kind
@@ -46,24 +47,32 @@ class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
 
 
-def run_program(program: Callable[[list[str]], int], argv: list[str] | None) -> int:
-    """Runs a program; an error or a signal that ends it is one line on stderr.
+def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
+    """Makes a program, which returns its exit code, of a function of its arguments.
 
-    Bad input ends it with exit code 2, an environment of the user's that fails with 1,
-    and SIGINT or SIGTERM with 128 and the signal's number: at once, unless the program
-    has :class:`StopSignals` of its own. ``--debug`` shows the tracebacks, too.
+    The code is 0 unless the function returns another. The arguments are the process's
+    own if none are given.
 
-    Args:
-        program: takes the arguments, returns the exit code.
-        argv: the arguments; the process's own if not given.
+    An error or a signal that ends it is one line on stderr. Bad input ends it with exit
+    code 2, an environment of the user's that fails with 1, and SIGINT or SIGTERM with
+    128 and the signal's number: at once, unless the program has :class:`StopSignals` of
+    its own. ``--debug`` shows the tracebacks, too.
     """
+
+    @functools.wraps(run)
+    def main(argv: list[str] | None = None) -> int:
+        return _run(run, list(sys.argv[1:] if argv is None else argv))
+
+    return main
+
+
+def _run(program: Callable[[list[str]], int | None], arguments: list[str]) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    arguments = list(sys.argv[1:] if argv is None else argv)
     debug = DEBUG_OPTION in arguments
     arguments = [argument for argument in arguments if argument != DEBUG_OPTION]
     with StopSignals(at_once=True) as signals:
         try:
-            return program(arguments)
+            return program(arguments) or 0
         except BrokenPipeError:  # the reader has seen enough, as head has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
@@ -83,9 +92,9 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
     if isinstance(error, Stopped | KeyboardInterrupt):
         signum = getattr(error, "signum", signal.SIGINT)
     if signum is not None:  # whatever a program raises on its way out
-        name = signal.Signals(signum).name
-        return f"{name}: stopped; unfinished files are removed", 128 + signum
-    if isinstance(error, InputError):
+        outcome = getattr(error, "outcome", Stopped.outcome)
+        return f"{signal.Signals(signum).name}: {outcome}", 128 + signum
+    if isinstance(error, InputError | ConfigError):
         return f"error: {error}", USAGE_ERROR
     if not isinstance(error, Exception):  # --help ends by SystemExit
         return None
@@ -115,17 +124,14 @@ def run_errors(path: Path, resume: str) -> Iterator[None]:
     """Marks what the user can mend while ``path`` is written; ``resume`` continues."""
     from jax_es.runs.checkpoint import CheckpointError  # late: it loads JAX
 
+    remedy = f"make it writable or free space, then continue with {resume}"
     try:
-        yield
+        with writing(path, remedy):
+            yield
     except (ConfigError, CheckpointError, MetricsError) as error:
         notes = getattr(error, "__notes__", [])
         text = "; ".join([str(error), *(note.format(resume) for note in notes)])
         raise InputError(text) from error
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be written ({error}); make it writable or free space, then "
-            f"continue with {resume}."
-        ) from error
 
 
 class CommandLine(NamedTuple):
@@ -137,10 +143,14 @@ class CommandLine(NamedTuple):
     """The options but ``--policy``."""
 
     @property
+    def resumes(self) -> bool:
+        """Whether something is resumed; help is shown without it."""
+        return "--resume" in self.rest and not {"-h", "--help"} & {*self.rest}
+
+    @property
     def resumes_as_stored(self) -> bool:
         """Whether the options' defaults are those of the run that is resumed."""
-        is_help = {"-h", "--help"} & {*self.rest}
-        return self.preset is None and "--resume" in self.rest and not is_help
+        return self.preset is None and self.resumes
 
     def take_strategy(self) -> str | None:
         """Takes ``--strategy NAME`` off the options; None if absent."""
@@ -158,11 +168,7 @@ class CommandLine(NamedTuple):
 
 
 def split_command_line(argv: list[str]) -> CommandLine:
-    """Takes the preset and the policy off a command line.
-
-    Raises:
-        ConfigError: if ``--policy`` has no value.
-    """
+    """Takes the preset and the policy off a command line."""
     rest = list(argv)
     preset = rest.pop(0) if rest and not rest[0].startswith("-") else None
     return CommandLine(preset, take_option(rest, "--policy"), rest)
@@ -175,7 +181,6 @@ def parse_options(
     *,
     default: T | None = None,
     description: str | None = None,
-    learning_rate: str = "",
 ) -> T:
     """Reads options into a dataclass with tyro.
 
@@ -185,14 +190,10 @@ def parse_options(
         program: its name, as ``"train"``.
         default: the options' defaults, of a program that has a PRESET.
         description: of the program; the dataclass' own docstring if not given.
-        learning_rate: the option that ``--lr`` is short for.
 
     Raises:
         InputError: for whatever tyro rejects.
     """
-    if learning_rate:
-        argv = [re.sub("^--lr(?==|$)", learning_rate, argument) for argument in argv]
-
     if default is not None:
         argv, default = _take_kwargs(argv, default)
 
@@ -219,25 +220,22 @@ def parse_options(
 def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     """Moves ``--env.kwargs.NAME VALUE``, whose names tyro cannot know, to the default.
 
-    Args:
-        argv: the options.
-        default: a dataclass with fields ``env`` and ``es``, or ``config`` which has
-            them.
+    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them.
     """
     rest, outer = list(argv), typing.cast(Any, default)
+    inner: Any = getattr(outer, "config", outer)
     for argument in argv:
         name = argument.partition("=")[0]
         if name.startswith(tuple(f"--{each}" for each in KWARGS)):
             value = _literal(take_option(rest, name))
             part, _, key = name.removeprefix("--").split(".", 2)
-            inner: Any = getattr(outer, "config", outer)
             old = getattr(inner, part)
             kwargs = {**old.kwargs, key.replace("-", "_"): value}
             new = {part: dataclasses.replace(old, kwargs=kwargs)}
             inner = dataclasses.replace(inner, **new)
-            is_nested = hasattr(outer, "config")
-            outer = dataclasses.replace(outer, config=inner) if is_nested else inner
-    return rest, outer
+    if hasattr(outer, "config"):
+        return rest, dataclasses.replace(outer, config=inner)
+    return rest, inner
 
 
 def _literal(text: str | None) -> Any:
@@ -251,15 +249,15 @@ def _literal(text: str | None) -> Any:
 
 def _names(arguments: Any) -> list[str]:
     """Returns the options of a dataclass, or of one with values, without dashes."""
+    values: dict[str, Any] = vars(arguments)
     if isinstance(arguments, type):
-        fields = dataclasses.fields(arguments)
-        nested = [f.default for f in fields if dataclasses.is_dataclass(f.default)]
-        fields += tuple(f for each in nested for f in dataclasses.fields(each))
-        names = [field.name for field in fields]
-    else:
-        values = dataclasses.asdict(arguments).items()
-        nested = [v if isinstance(v, dict) else {name: v} for name, v in values]
-        names = [name for part in nested for name in flatten(part)]
+        values = {field.name: field.default for field in dataclasses.fields(arguments)}
+    names: list[str] = []
+    for name, value in values.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names += flatten(dataclasses.asdict(value))
+        else:
+            names.append(name)
     return [name.replace("_", "-") for name in names]
 
 
@@ -299,11 +297,7 @@ tyro_strings.remove_single_line_breaks = lambda text: re.sub(r"\n +", " ", text)
 
 
 def take_option(arguments: list[str], option: str) -> str | None:
-    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent.
-
-    Raises:
-        ConfigError: if VALUE is missing.
-    """
+    """Removes ``option VALUE`` or ``option=VALUE``; returns VALUE, None if absent."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name != option:
@@ -313,11 +307,6 @@ def take_option(arguments: list[str], option: str) -> str | None:
         del arguments[index]
         return value if equals else arguments.pop(index)
     return None
-
-
-def is_given(option: str, arguments: list[str]) -> bool:
-    """Returns whether a command line has an option; takes nothing from it."""
-    return any(argument.partition("=")[0] == option for argument in arguments)
 
 
 def named_folder(arguments: list[str]) -> tuple[Path, str | None]:

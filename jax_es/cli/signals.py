@@ -1,7 +1,6 @@
 """SIGINT and SIGTERM: a request to stop, and what a stopped program says."""
 
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -16,7 +15,14 @@ group with. Only one that comes later means "at once"."""
 
 
 class Stopped(BaseException):
-    """A signal asked the program to stop; like ``KeyboardInterrupt`` it is no error."""
+    """A signal asked the program to stop; like ``KeyboardInterrupt`` it is no error.
+
+    Attributes:
+        signum: the signal.
+        outcome: what is left of the work; programs that save some say so here.
+    """
+
+    outcome = "stopped; unfinished files are removed"
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
@@ -71,20 +77,9 @@ class StopSignals:
             signal.raise_signal(signum)  # which ends the program
 
 
-def report_stop(stop: Stopped, outcome: str) -> int:
-    """Says what a stop signal leaves; returns the exit code of a program it ended."""
-    sys.stderr.write(f"{signal.Signals(stop.signum).name}: {outcome}\n")
-    return 128 + stop.signum
-
-
-def report_stopped_run(
-    stop: Stopped, program: str, run: RunDirectory, saved: str
-) -> int:
+def outcome_of_run(run: RunDirectory, program: str, saved: str) -> str:
     """Says what is saved of a run and how to continue it, if it has begun."""
     if not run.exists() and experiment_of(run) is None:
-        return report_stop(stop, "nothing had begun; start again with the same command")
-    return report_stop(
-        stop,
-        f"{saved} in {run.path}; continue with {program_command(program)} "
-        f"{resume_options(run)}",
-    )
+        return "nothing had begun; start again with the same command"
+    how = f"{program_command(program)} {resume_options(run)}"
+    return f"{saved} in {run.path}; continue with {how}"

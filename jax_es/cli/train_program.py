@@ -7,14 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.cli.options import (
-    CommandLine,
-    input_errors,
-    is_given,
-    named_folder,
-    run_errors,
-)
-from jax_es.cli.signals import Stopped, StopSignals, report_stopped_run
+from jax_es.cli.options import CommandLine, input_errors, named_folder, run_errors
+from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.runs.directory import RunDirectory, resume_options, seed_runs
 from jax_es.runs.find import (
     check_name,
@@ -45,20 +39,24 @@ class RunArguments:
     --resume and --init name, which may run any code; not needed for what --env.id and
     --policy name."""
 
-    def run_to_resume(self) -> RunDirectory:
-        """Returns the run or experiment to continue, or raises ``ConfigError``."""
-        return find_run_or_experiment(path_to_resume(self.runs_dir, self.name))
+    def run_to_resume(self, config: TrainConfig, line: CommandLine) -> RunDirectory:
+        """Returns the run or experiment to continue, or raises ``ConfigError``.
 
-    def check_imports(
-        self, config: TrainConfig, run: RunDirectory, line: CommandLine
-    ) -> None:
+        Its modules are imported only if they are trusted, or named on the command line.
+        """
+        run = find_run_or_experiment(path_to_resume(self.runs_dir, self.name))
+        self.check_imports(config, run.path, line)
+        return run
+
+    def check_imports(self, config: TrainConfig, run: Path, line: CommandLine) -> None:
         """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
         named = [str(line.kind)]
-        if is_given("--env.id", line.rest):
+        options = {argument.partition("=")[0] for argument in line.rest}
+        if "--env.id" in options:
             named.append(config.env.id)
-        if is_given("--env.wrappers", line.rest):
+        if "--env.wrappers" in options:
             named += config.env.wrappers
-        check_imports(config, run.path, self.trust, named)
+        check_imports(config, run, self.trust, named)
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""
@@ -67,12 +65,18 @@ class RunArguments:
         return RunDirectory(self.runs_dir / (self.name or f"{name}-{now}"))
 
 
-def stored_run(line: CommandLine) -> RunDirectory:
-    """Returns the run to continue, whose settings are the options' defaults.
+def shared_fields(source: Any, arguments: type) -> dict[str, Any]:
+    """Returns the parts of a configuration that a program's ``Arguments`` have, too.
 
-    Raises:
-        ConfigError: if it is not there, or has another kind of policy.
+    The source is a ``TrainConfig``, or an instance of ``arguments``.
     """
+    names = {f.name for f in dataclasses.fields(arguments)}
+    shared = names & {f.name for f in dataclasses.fields(TrainConfig)}
+    return {name: getattr(source, name) for name in shared}
+
+
+def stored_run(line: CommandLine) -> RunDirectory:
+    """Returns the run to continue, whose settings are the options' defaults."""
     run = find_run_or_experiment(path_to_resume(*named_folder(line.rest)))
     line.check_kind(run.config())
     return run
@@ -107,8 +111,8 @@ def train_program(
     argv: list[str],
     parse: Callable[[list[str]], Request],
     train: Callable[[Request, Callable[[], None]], str | None],
-) -> int:
-    """Trains the run that a command line asks for; returns the exit code.
+) -> Request:
+    """Trains the run that a command line asks for; returns what it asked for.
 
     Args:
         program: its name, as ``"teacher"``.
@@ -121,29 +125,33 @@ def train_program(
     with StopSignals() as signals:
         with input_errors():
             request = parse(argv)
-            run, how_to_continue = request.run, resume_options(request.run)
+            run = request.run
+            how_to_continue = resume_options(run)
             start_jax(request.num_devices)
         try:
             with run_errors(run.path, how_to_continue):
                 text = train(request, signals.check)
         except Stopped as stop:
-            from jax_es.runs.checkpoint import Checkpoints
-
-            seeds = ""
-            if run.file == EXPERIMENT_FILE and run.exists():
-                record = run.record()
-                done, count = record["results"], record["num_seeds"]
-                seeds = f"{len(done)} of {count} seeds are finished, "
-                begun = seed_runs(run.path)
-                under_way = [r for r in begun if str(seed_of(r.path)) not in done]
-                run = (under_way or [run])[0]
-            steps = Checkpoints(run.checkpoints).steps()
-            saved = f"the first {steps[-1] if steps else 0} {request.unit} are saved"
-            return report_stopped_run(stop, program, run, seeds + saved)
-    metrics = run.path / METRICS_FILE
+            stop.outcome = _what_is_saved(program, run, request.unit)
+            raise
     text = text or (
-        f"Metrics: {metrics} (TensorBoard: tensorboard --logdir {run.path})\n"
-        f"{how_to_use(run)}"
+        f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "
+        f"{run.path})\n{how_to_use(run)}"
     )
     sys.stderr.write(f"{text}\n")
-    return 0
+    return request
+
+
+def _what_is_saved(program: str, run: RunDirectory, unit: str) -> str:
+    from jax_es.runs.checkpoint import Checkpoints  # late: it loads JAX
+
+    seeds = ""
+    if run.file == EXPERIMENT_FILE and run.exists():
+        record = run.record()
+        done = record["results"]
+        seeds = f"{len(done)} of {record['num_seeds']} seeds are finished, "
+        begun = seed_runs(run.path)
+        run = next((r for r in begun if str(seed_of(r.path)) not in done), run)
+    steps = Checkpoints(run.checkpoints).steps()
+    saved = f"{seeds}the first {steps[-1] if steps else 0} {unit} are saved"
+    return outcome_of_run(run, program, saved)

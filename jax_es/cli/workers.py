@@ -2,11 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jax_es.checks import Count
-from jax_es.cli.options import InputError
 
 if TYPE_CHECKING:
     from jax_es.distributed.workers import Workers
@@ -29,25 +27,9 @@ class WorkerArguments:
         return self.workers is not None or self.cluster is not None
 
     def open(self, stack: contextlib.ExitStack) -> "Workers | None":
-        """Starts the workers, which end with ``stack``; None without any.
-
-        Raises:
-            ConfigError: if that is impossible.
-        """
+        """Starts the workers, which end with ``stack``; None without any."""
         if not self.has_workers:
             return None
         from jax_es.distributed.session import open_workers
 
-        stack.enter_context(_end_in_one_line())
         return stack.enter_context(open_workers(self.workers, self.cluster))
-
-
-@contextlib.contextmanager
-def _end_in_one_line() -> Iterator[None]:
-    """Ends a program without workers with a line instead of a traceback."""
-    from jax_es.distributed.workers import WorkersGone
-
-    try:
-        yield
-    except WorkersGone as error:
-        raise InputError(str(error)) from error

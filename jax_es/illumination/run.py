@@ -23,12 +23,7 @@ from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
-from jax_es.runs.metrics import (
-    MetricsWriter,
-    check_whole,
-    num_whole_records,
-    records_so_far,
-)
+from jax_es.runs.metrics import MetricsWriter, records_so_far
 from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
@@ -85,7 +80,6 @@ def illuminate_run(
             run.check_resumable(config)
             if checkpoints.steps():
                 illumination.restore(checkpoints.restore("last").state)
-            check_whole(run.path, num_whole_records(run.path), illumination.generation)
             run.resume(config)
         else:
             run.create(config, preset, method=settings.method())

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from jax_es.checks import (
-    ConfigError,
     Count,
     Finite,
     NotNegative,
@@ -106,13 +105,7 @@ def settings_of(method: Method) -> ArchiveConfig:
     Raises:
         ConfigError: if another version made it.
     """
-    try:
-        return from_json(ArchiveConfig, method.settings)
-    except TypeError as error:
-        raise ConfigError(
-            f"the archive was begun by another version of jax-es ({error}); start a "
-            "new run with another --name."
-        ) from error
+    return from_json(ArchiveConfig, method.settings)
 
 
 class Axes(NamedTuple):

@@ -13,6 +13,7 @@ from jax_es.checks import (
     Positive,
     check_fields,
 )
+from jax_es.config import LearningRate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +26,8 @@ class CloningConfig:
     """Epochs to train for, counted from the start of the run."""
     batch_size: Count = 128
     """Windows in a step of gradient descent."""
-    learning_rate: Positive = 1e-4
-    """Learning rate of AdamW after the warm-up; --lr for short."""
+    learning_rate: LearningRate = 1e-4
+    """Learning rate of AdamW after the warm-up."""
     warmup_steps: NotNegative = 10_000
     """Steps over which the learning rate rises linearly from 0; 0 for none."""
     weight_decay: NotNegativeFinite = 1e-4

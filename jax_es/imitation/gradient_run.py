@@ -20,12 +20,7 @@ from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import Method
-from jax_es.runs.metrics import (
-    MetricsWriter,
-    check_whole,
-    num_whole_records,
-    records_so_far,
-)
+from jax_es.runs.metrics import MetricsWriter, records_so_far
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig
@@ -121,7 +116,6 @@ class GradientRun:
     ) -> None:
         self.path, self.parts, self._statistics = run.path, parts, statistics
         self.num_evaluations = num_evaluations
-        check_whole(run.path, num_whole_records(run.path), num_evaluations)
         kept = records_so_far(run.path)[:num_evaluations]
         self.best = kept[-1].best_evaluation_return if kept else -math.inf
         self._checkpoints = Checkpoints(run.checkpoints)

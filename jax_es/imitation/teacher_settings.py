@@ -4,17 +4,16 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from jax_es.checks import (
-    ConfigError,
     Count,
     NotNegative,
     NotNegativeFinite,
-    Positive,
     Range,
     Share,
     check_fields,
     from_json,
     require,
 )
+from jax_es.config import LearningRate
 from jax_es.runs.method import Method
 
 TD3_ONLY = ("action_noise", "policy_delay")
@@ -31,8 +30,8 @@ class TeacherSettings:
     """Environment steps to train for, counted from the start of the run."""
     evaluate_every: Count = 10_000
     """Environment steps between evaluations. Each is a checkpoint."""
-    learning_rate: Positive = 3e-4
-    """Adam's step, of actor, critics and temperature; --lr for short."""
+    learning_rate: LearningRate = 3e-4
+    """Adam's step, of actor, critics and temperature."""
     batch_size: Count = 256
     """Transitions in a gradient step."""
     buffer_size: Count = 1_000_000
@@ -90,10 +89,4 @@ def settings_of(method: Method) -> TeacherSettings:
     Raises:
         ConfigError: if another version made it.
     """
-    try:
-        return from_json(TeacherSettings, {"algo": method.name, **method.settings})
-    except TypeError as error:
-        raise ConfigError(
-            f"--resume: the run was begun by another version of jax-es ({error}); "
-            "start a new run with another --name."
-        ) from error
+    return from_json(TeacherSettings, {"algo": method.name, **method.settings})

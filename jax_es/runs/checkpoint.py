@@ -79,10 +79,6 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be written, found or restored; says what to do."""
 
 
-class CheckpointWarning(UserWarning):
-    """A damaged checkpoint was passed over; names it and the step used instead."""
-
-
 class Restored(NamedTuple):
     """What a restore returns: the step, and the state that was saved at it."""
 
@@ -98,8 +94,7 @@ class Checkpoints:
 
     Args:
         directory: usually ``runs/<name>/checkpoints``; need not exist yet.
-        keep: how many of the most recent steps survive; with 2 or more, a damaged
-            newest one has a predecessor.
+        keep: how many of the most recent steps survive.
 
     Example:
         >>> import tempfile, numpy as np
@@ -140,55 +135,44 @@ class Checkpoints:
         """Restores one state.
 
         Args:
-            which: ``"last"``, ``"best"`` or a step, as a number or in digits. Where
-                Orbax cannot read ``"last"``, the step before it is taken, with a
-                :class:`CheckpointWarning`.
+            which: ``"last"``, ``"best"`` or a step, as a number or in digits.
             template: a pytree like the saved one, whose structure, shapes, dtypes and
                 kinds of leaves (NumPy, JAX, key, number) the result gets; its values
                 are not used, and arrays may be ``jax.ShapeDtypeStruct``. Without one
                 the result is nested dictionaries of NumPy arrays.
 
         Raises:
-            CheckpointError: no such step, none that can be read, or one that does not
-                fit the template.
+            CheckpointError: no such step, or one that cannot be read or does not fit
+                the template.
         """
-        faults: dict[Path, str] = {}
-        # Listed again after a fault: a training process may have pruned what was read.
-        while path := next((p for p in self._find(which) if p not in faults), None):
-            try:
-                with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-                    state = checkpointer.restore(path / _STATE)
-            # Orbax documents no errors; any of them means that the step is of no use.
-            except Exception as error:
-                faults[path] = str(error).partition("\n")[0][:200]
-                continue
-            for fault, reason in faults.items():
-                if fault.exists():
-                    warnings.warn(
-                        f"checkpoint {fault} is damaged ({reason}); using step "
-                        f"{_order(path)[0]}, {path}, instead",
-                        CheckpointWarning,
-                        stacklevel=2,
-                    )
-            try:
-                state = state if template is None else like_template(state, template)
-            except ValueError as error:
-                raise CheckpointError(f"checkpoint {path} {error}") from error
-            return Restored(_order(path)[0], state)
-        if faults:
-            found = "; ".join(f"{path} ({why})" for path, why in faults.items())
+        path = next(iter(self._find(which)), None)
+        if path is None:
+            raise CheckpointError(self._missing(which))
+        try:
+            with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
+                state = checkpointer.restore(path / _STATE)
+        # Orbax documents no errors; any of them means that the step is of no use.
+        except Exception as error:
+            why = str(error).partition("\n")[0][:200]
             raise CheckpointError(
-                f"no usable checkpoint '{which}' in {self.directory}: damaged are"
-                f" {found}. Choose another checkpoint, copy the run from a backup or"
-                " start a new run"
-            )
+                f"checkpoint {path} cannot be read ({why}); delete that folder to use "
+                "the step before it"
+            ) from error
+        try:
+            state = state if template is None else like_template(state, template)
+        except ValueError as error:
+            raise CheckpointError(f"checkpoint {path} {error}") from error
+        return Restored(_order(path)[0], state)
+
+    def _missing(self, which: str | int) -> str:
+        """Says that there is no such checkpoint, and which there are."""
         steps, best = ", ".join(map(str, self.steps())) or "none", self.best_step()
         if steps == "none" and best is None:
-            raise CheckpointError(
+            return (
                 f"no checkpoint in {self.directory}: check the run's name; a run has"
                 " its first checkpoint after its first generation"
             )
-        raise CheckpointError(
+        return (
             f"no checkpoint '{which}', which must be 'last', 'best' or a step:"
             f" {self.directory} has the steps {steps}"
             + ("" if best is None else f" and the best, {best}")

@@ -28,7 +28,7 @@ from jax_es.runs.folders import (
     seed_of,
 )
 from jax_es.runs.machine import git_commit, machine, versions
-from jax_es.runs.method import OPENAI_ES, Method
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.train_config import (
     TrainConfig,
@@ -36,6 +36,7 @@ from jax_es.train_config import (
     differing,
     from_dict,
     imported,
+    require_same,
     to_dict,
 )
 
@@ -44,13 +45,6 @@ if TYPE_CHECKING:
 
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
-
-ENTRIES = {
-    **{"config": dict, "preset": str, "created": str, "versions": dict},
-    **{"machine": dict, "method": list, "init": dict, "data": dict, "tuning": dict},
-    **{"rungs": list, "num_seeds": int, "results": dict},
-}
-"""Entries of a record and their types; ``config`` and ``preset`` are always there."""
 
 FREE_TO_CHANGE = (
     "num_generations",
@@ -101,13 +95,8 @@ class RunDirectory:
             raise ConfigError(no_run(self.path))
         file = self.path / self.file
         try:
-            record = read_json(file)
-            there = {"config", "preset", *check_types(record)}
-            check_types(record, **{k: v for k, v in ENTRIES.items() if k in there})
+            record = check_types(read_json(file), config=dict, preset=str)
             from_dict(record["config"])
-            for trained in (record, record.get("init", {})):
-                method = Method(*trained.get("method", OPENAI_ES))
-                check_types(method._asdict(), name=str, settings=dict)
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"{file} is not the configuration of a run "
@@ -178,14 +167,11 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from writing this run or dataset; makes the folder.
+        """Keeps other processes from writing this run; makes the folder.
 
         A program that creates, resumes or trains a run holds the lock from before it
         reads the run's state until it has written the last of it. The system releases
-        the lock of a killed process.
-
-        Raises:
-            ConfigError: if another process holds it, or nothing can be written.
+        the lock of a killed process. ``ConfigError`` if another process holds it.
         """
         with self._writing():
             try:
@@ -222,23 +208,16 @@ class RunDirectory:
     def with_stored_machine(self, config: TrainConfig) -> TrainConfig:
         """Fills in devices and slots that the run began with, where none are given."""
         rollout, stored = config.rollout, self.config().rollout
-        changes: dict[str, Any] = {}
-        if rollout.num_devices is None:
-            changes["num_devices"] = stored.num_devices
+        fields = ("num_devices", "num_slots", "shard_size")
+        open_ = [name for name in fields if getattr(rollout, name) is None]
         if rollout.num_slots is None:
-            changes["num_slots"] = stored.num_slots
-            changes["slots_per_core"] = stored.slots_per_core
-        if rollout.shard_size is None:
-            changes["shard_size"] = stored.shard_size
-        rollout = dataclasses.replace(rollout, **changes)
+            open_.append("slots_per_core")
+        kept = {name: getattr(stored, name) for name in open_}
+        rollout = dataclasses.replace(rollout, **kept)
         return dataclasses.replace(config, rollout=rollout)
 
     def check_resumable(self, config: TrainConfig) -> None:
-        """Checks that ``config`` continues this run to the same numbers.
-
-        Raises:
-            ConfigError: naming each field that differs, with both values.
-        """
+        """Raises ``ConfigError`` unless ``config`` continues this run's numbers."""
         changed = differences(self.config(), config)
         self.require_unchanged(
             {name: v for name, v in changed.items() if name not in FREE_TO_CHANGE}
@@ -246,29 +225,32 @@ class RunDirectory:
 
     def require_unchanged(self, changed: dict[str, tuple[object, object]]) -> None:
         """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
-        listed = "; ".join(
-            f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items()
-        )
-        require(
-            not changed,
-            f"--resume would change the run in {self.path}: {listed}. Leave these as "
-            "they were, or start a new run with another --name.",
-        )
+        remedy = "start a new run with another --name"
+        require_same(f"the run in {self.path}", changed, remedy)
 
     def resume(self, config: TrainConfig) -> None:
-        """Takes over what a resumed run may change: from now on it is the run's."""
-        warn_of_changed_versions(self)
+        """Takes over what a resumed run may change: from now on it is the run's.
+
+        Warns of packages that changed since the run began.
+        """
+        began = self.record().get("versions", {})
+        now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
+        changed = differing(began, now).items()
+        if changed:
+            listed = ", ".join(f"{k} {then} → {new}" for k, (then, new) in changed)
+            warnings.warn(
+                f"{self.path} began with other versions ({listed}); its numbers may "
+                "differ from an uninterrupted run's.",
+                stacklevel=2,
+            )
         if differences(self.config(), config):
             self.update(config=to_dict(config))
 
 
 def check_method(run: RunDirectory, method: Method) -> None:
-    """Checks that a run was begun by this method with these settings.
+    """Raises ``ConfigError`` unless a run was begun by this method and settings.
 
     Strategies are one method here: which one it was is a field of the configuration.
-
-    Raises:
-        ConfigError: naming what differs.
     """
     stored, given = run.method(), method.settings
     require(
@@ -278,20 +260,6 @@ def check_method(run: RunDirectory, method: Method) -> None:
     )
     settings: dict[str, object] = {k: stored.settings.get(k) for k in given}
     run.require_unchanged(differing(settings, given))
-
-
-def warn_of_changed_versions(run: RunDirectory) -> None:
-    """Warns of packages that changed since the run began; for a resume."""
-    began = run.record().get("versions", {})
-    now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
-    changed = differing(began, now)
-    if changed:
-        listed = ", ".join(f"{k} {then} → {now}" for k, (then, now) in changed.items())
-        warnings.warn(
-            f"{run.path} began with other versions ({listed}); its numbers may differ "
-            "from an uninterrupted run's.",
-            stacklevel=2,
-        )
 
 
 def experiment_of(run: RunDirectory) -> RunDirectory | None:

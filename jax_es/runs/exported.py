@@ -31,11 +31,7 @@ def write_weights(folder: Path, state: PyTree) -> None:
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
-    """Restores a checkpoint of a run, or what an exported folder holds.
-
-    Raises:
-        CheckpointError: if it is missing or damaged.
-    """
+    """Restores a checkpoint of a run, or what an exported folder holds."""
     file = run.path / WEIGHTS_FILE
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
@@ -55,11 +51,7 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
 
 
 def local_folder(run: str | os.PathLike[str]) -> Path:
-    """Returns a run's folder; of ``hf://owner/name`` the downloaded copy.
-
-    Raises:
-        ConfigError: if nothing can be downloaded.
-    """
+    """Returns a run's folder; of ``hf://owner/name`` the downloaded copy."""
     if not str(run).startswith(HUB):
         return Path(run)
     try:

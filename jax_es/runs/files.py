@@ -13,10 +13,7 @@ LOCK_FILE = ".lock"
 
 
 def open_lock(folder: Path) -> IO[bytes]:
-    """Makes a folder and locks it.
-
-    Returns:
-        What holds the lock until it is closed or the process ends.
+    """Makes a folder and locks it, until what it returns is closed.
 
     Raises:
         BlockingIOError: if another process holds the lock.
@@ -77,15 +74,7 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def check_writable(option: str, file: Path | None) -> None:
-    """Checks that a file can be written later; leaves none behind.
-
-    Args:
-        option: what names the file on the command line.
-        file: the file; None for none.
-
-    Raises:
-        ConfigError: if it cannot.
-    """
+    """Raises ``ConfigError`` if a file that an option names cannot be written later."""
     if file is None:
         return
     with writing(f"{option} {file}", "choose another file"):

@@ -9,11 +9,7 @@ from jax_es.runs.folders import EXPERIMENT_FILE, no_run, program_command, runs_i
 
 
 def find_run(path: str | os.PathLike[str]) -> RunDirectory:
-    """Opens an existing run.
-
-    Raises:
-        ConfigError: if there is none; it lists the newest ones.
-    """
+    """Opens an existing run; lists the newest in a ``ConfigError`` if it is none."""
     run = RunDirectory(Path(path))
     if not run.exists():
         raise ConfigError(no_run(run.path))
@@ -30,32 +26,22 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     if run.exists():
         return [run]
     runs = seed_runs(run.path)
-    if not runs and RunDirectory(run.path, EXPERIMENT_FILE).exists():
-        raise ConfigError(
-            f"{path} is an experiment in which no run has begun; continue it with "
-            f"{program_command('train')} --resume --name {run.path.name}."
-        )
-    if not runs:
-        raise ConfigError(no_run(run.path))
-    return runs
+    require(
+        bool(runs) or not RunDirectory(run.path, EXPERIMENT_FILE).exists(),
+        f"{path} is an experiment in which no run has begun; continue it with "
+        f"{program_command('train')} --resume --name {run.path.name}.",
+    )
+    return runs or [find_run(path)]
 
 
 def find_run_or_experiment(path: str | os.PathLike[str]) -> RunDirectory:
-    """Opens what can be resumed: an experiment as a whole, or one run.
-
-    Raises:
-        ConfigError: if neither is there.
-    """
+    """Opens what can be resumed: an experiment as a whole, or one run."""
     experiment = RunDirectory(Path(path), EXPERIMENT_FILE)
     return experiment if experiment.exists() else find_run(path)
 
 
 def check_name(name: str | None) -> None:
-    """Checks what a command line gives as ``--name``.
-
-    Raises:
-        ConfigError: if it is no name of a folder.
-    """
+    """Raises ``ConfigError`` unless ``--name``, if given, is the name of a folder."""
     require(
         name is None or (name not in ("", ".", "..") and Path(name).name == name),
         f"--name must be the name of a folder in --runs-dir, got {name!r}; "
@@ -67,8 +53,7 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
     """Returns the folder that ``--resume --name NAME`` means.
 
     Raises:
-        ConfigError: without a name, where it lists the newest runs, or for one that is
-            no name of a folder.
+        ConfigError: without a name of a folder; it lists the newest runs.
     """
     if name is None:
         newest = ", ".join(run.name for run in runs_in(runs_dir)[-5:]) or "none"

@@ -46,9 +46,7 @@ class MetricsWriter:
     """
 
     def __init__(
-        self,
-        run_directory: str | os.PathLike[str],
-        resume_after_generation: int = -1,
+        self, run_directory: str | os.PathLike[str], resume_after_generation: int = -1
     ) -> None:
         directory = Path(run_directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,9 +59,14 @@ class MetricsWriter:
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
+        values = {
+            name: value if math.isfinite(value) else None
+            for name, value in dataclasses.asdict(record).items()
+        }
+        line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.
         with self._path.open("ab") as file:
-            file.write(_to_line(record))
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
         self._tensorboard.on_generation(record)
@@ -81,7 +84,7 @@ class MetricsWriter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Closes the files."""
+        """Closes the files, as :meth:`close`."""
         self.close()
 
 
@@ -109,37 +112,6 @@ def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationReco
     """Reads the records of a run that may not have begun; see :func:`read_metrics`."""
     begun = (Path(run_directory) / METRICS_FILE).exists()
     return read_metrics(run_directory) if begun else []
-
-
-def num_whole_records(run_directory: str | os.PathLike[str]) -> int:
-    """Counts a run's first records, up to the first generation without one."""
-    generations = [record.generation for record in records_so_far(run_directory)]
-    numbered = enumerate(generations)
-    return next((i for i, found in numbered if found != i), len(generations))
-
-
-def check_whole(
-    run_directory: str | os.PathLike[str], num_records: int, num_finished: int
-) -> None:
-    """Checks that a run that is resumed has all its records.
-
-    Raises:
-        MetricsError: saying which are missing.
-    """
-    if num_records < num_finished:
-        raise MetricsError(
-            f"{Path(run_directory) / METRICS_FILE} has whole records of the first "
-            f"{num_records} generations alone, and {num_finished} are finished: "
-            "restore it from a backup, or start a new run with another --name."
-        )
-
-
-def _to_line(record: GenerationRecord) -> bytes:
-    values = {
-        name: value if math.isfinite(value) else None
-        for name, value in dataclasses.asdict(record).items()
-    }
-    return json.dumps(values, allow_nan=False).encode() + b"\n"
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -171,12 +143,10 @@ def _drop_later_records(path: Path, last: int) -> list[GenerationRecord]:
 
     The file is replaced in one step: a kill leaves the old or the new one.
     """
-    lines, records = _lines(path), read_metrics(path.parent)
-    kept = [record for record in records if record.generation <= last]
-    pairs = zip(lines, records, strict=True)
-    text = [line + b"\n" for line, record in pairs if record.generation <= last]
+    numbered = zip(_lines(path), read_metrics(path.parent), strict=True)
+    kept = [pair for pair in numbered if pair[1].generation <= last]
     with whole_file(path) as draft, draft.open("wb") as file:
-        file.writelines(text)
+        file.writelines(line + b"\n" for line, _ in kept)
         file.flush()
         os.fsync(file.fileno())
-    return kept
+    return [record for _, record in kept]

@@ -205,11 +205,11 @@ def return_statistics(returns: ArrayLike) -> ReturnStatistics:
     finite = finite if finite.size else np.array([np.nan])
     low, high = np.percentile(finite, [2.5, 97.5])
     return ReturnStatistics(
-        float(finite.mean()),
-        float(finite.std()),
-        float(finite.min()),
-        float(finite.max()),
-        float(low),
-        float(high),
-        num_nonfinite,
+        mean=float(finite.mean()),
+        std=float(finite.std()),
+        min=float(finite.min()),
+        max=float(finite.max()),
+        p2_5=float(low),
+        p97_5=float(high),
+        num_nonfinite=num_nonfinite,
     )

@@ -30,10 +30,7 @@ class Origin(NamedTuple):
 def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Origin:
     """Finds a configuration's preset and what was changed of it, where it matters.
 
-    Args:
-        config: of a run.
-        recorded: the preset that the run recorded; ``python`` and the like are none.
-        method: how the run was trained.
+    ``recorded`` is the preset that the run recorded; ``python`` and the like are none.
     """
     # A preset that starts from another run gives no command without one.
     known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
@@ -79,7 +76,7 @@ def command(
         config: of the run, or of the first of several seeds.
         recorded: the preset that the run recorded.
         num_seeds: how many, counting up from the configuration's; one by gradients.
-        leave_out: fields to say nothing of, as ``seed`` or ``rollout.num_devices``.
+        leave_out: fields to say nothing of, as ``seed``.
         method: how the run was trained.
     """
     start = origin(config, recorded, method)

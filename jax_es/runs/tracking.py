@@ -64,11 +64,7 @@ class TensorBoard:
 
 
 def import_wandb() -> Any:
-    """Imports Weights & Biases, which is optional.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
+    """Imports Weights & Biases; ``ConfigError`` if it is not installed."""
     with optional("--track wandb needs Weights & Biases", "track"):
         import wandb
     return wandb
@@ -92,11 +88,7 @@ class WandB:
         self._run: Any = None
 
     def on_generation(self, record: GenerationRecord, state: Any = None) -> None:
-        """Sends a record's numbers.
-
-        Raises:
-            ConfigError: if Weights & Biases does not let the run begin.
-        """
+        """Sends a record's numbers; ``ConfigError`` if the run may not begin."""
         self._run = self._run or self._begin()
         self._run.log({**scalars(record), "generation": record.generation})
 

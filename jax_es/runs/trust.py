@@ -22,15 +22,12 @@ _trusted: set[str] = set()
 
 
 def check_import(target: str, path: Path, trust: bool = False) -> None:
-    """Checks that the module of an environment or a policy may be imported.
+    """Raises ``ConfigError`` unless a module is imported already, or trusted.
 
     Args:
-        target: the environment's id or the policy's kind; most are no module's.
+        target: an environment's id or a policy's kind; most are no module's.
         path: the run that names it, for the message.
-        trust: whether the user has said so.
-
-    Raises:
-        ConfigError: naming the module, unless it is imported already or trusted.
+        trust: whether the user trusts it.
     """
     module, colon, _ = target.partition(":")
     if trust:
@@ -48,11 +45,7 @@ def check_imports(
 ) -> None:
     """Checks all that a run's configuration imports as :func:`check_import` does.
 
-    Args:
-        config: of the run.
-        path: the run, for the message.
-        trust: whether the user has said so.
-        named: what the user named on this command line.
+    What the user ``named`` on this command line is trusted.
     """
     for target in imported(config):
         check_import(target, path, trust or target in named)
@@ -67,15 +60,7 @@ def trust_source(init: str) -> None:
 
 
 def find(option: str, target: str) -> Any:
-    """Imports what ``module:Name`` names.
-
-    Args:
-        option: what named it, for the message.
-        target: ``module:Name``.
-
-    Raises:
-        ConfigError: if it is not there.
-    """
+    """Imports ``module:Name``, which an option names; ``ConfigError`` if it cannot."""
     module, _, name = target.partition(":")
     try:
         found: Any = importlib.import_module(module)

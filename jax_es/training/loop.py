@@ -8,7 +8,6 @@ same numbers.
 import contextlib
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,13 +20,7 @@ from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import OPENAI_ES
-from jax_es.runs.metrics import (
-    MetricsWriter,
-    check_whole,
-    num_whole_records,
-    read_metrics,
-    records_so_far,
-)
+from jax_es.runs.metrics import MetricsWriter, read_metrics, records_so_far
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
 from jax_es.training.build import TrainConfig, with_machine
@@ -93,7 +86,8 @@ def begin(
     check_method(run, OPENAI_ES)
     run.check_resumable(config)
     if checkpoints.steps():
-        state = _restored(parts, run, checkpoints)
+        restored = checkpoints.restore("last", template_state(parts))
+        state = place(parts, restored.state)
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
     finished, limit = int(state.es.generation), config.max_env_steps
@@ -126,23 +120,6 @@ def _first_state(
     if source is not None:
         checkpoints.save(0, state)
     return state
-
-
-def _restored(parts: Parts, run: RunDirectory, checkpoints: Checkpoints) -> TrainState:
-    """Restores the last checkpoint before which no record is missing."""
-    template = template_state(parts)
-    latest = checkpoints.restore("last", template)
-    num_records = num_whole_records(run.path)
-    if latest.step > num_records:
-        earlier = [step for step in checkpoints.steps() if step <= num_records]
-        check_whole(run.path, num_records, earlier[-1] if earlier else latest.step)
-        warnings.warn(
-            f"{run.path} lacks records of generations before {latest.step}; the run "
-            f"goes on from its checkpoint {earlier[-1]}.",
-            stacklevel=2,
-        )
-        latest = checkpoints.restore(earlier[-1], template)
-    return place(parts, latest.state)
 
 
 def run_training(

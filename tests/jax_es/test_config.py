@@ -12,15 +12,10 @@ import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError
-from jax_es.config import (
-    EnvConfig,
-    ESConfig,
-    EvaluationConfig,
-    RolloutConfig,
-)
+from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
-from jax_es.presets import CLIPUP_PRESETS, DEFAULT_PRESET, PRESETS, preset
-from jax_es.train_config import differences, from_dict, policy_kind, to_dict
+from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
+from jax_es.train_config import differences, from_dict, to_dict
 from jax_es.training import build as experiment
 from jax_es.training.build import (
     POLICY_KINDS,
@@ -104,20 +99,6 @@ def test_a_preset_fits_its_environment(name):
         num_bins = policy_config.action_bins or 1
         assert policy.actions.num_outputs == num_outputs * num_bins
     env.close()
-
-
-@pytest.mark.parametrize("name", CLIPUP_PRESETS)
-def test_clipup_presets_have_three_networks(name):
-    for kind in ("linear", "mlp", "decision-transformer"):
-        config = preset(name, kind)
-        assert policy_kind(config.policy) == kind
-        steps_plainly = (name, kind) == ("walker2d-clipup", "linear")
-        assert config.es.optimizer == ("sgd" if steps_plainly else "clipup")
-        assert config.es.weight_decay == 0
-        walks = config.es.healthy_reward_weight < 1
-        env = make_env(config.env, 1, 1)
-        assert walks == (env.pays_healthy_reward and "Pendulum" not in config.env.id)
-        env.close()
 
 
 def test_a_linear_policy_has_no_hidden_layers():

@@ -124,20 +124,3 @@ def test_a_reader_who_has_seen_enough_gets_no_traceback():
     done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
     os.close(write)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
-
-
-IMPORTING = """
-import importlib, signal
-from jax_es.__main__ import main
-
-# As in a terminal, also where these tests run in the background of a shell.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-importlib.import_module = lambda name: signal.raise_signal(signal.SIGINT)
-raise SystemExit(main(["train"]))
-"""
-
-
-def test_a_signal_while_a_program_is_imported_is_one_line():
-    done = python("-c", IMPORTING)
-    assert (done.returncode, done.stdout) == (128 + signal.SIGINT, "")
-    assert done.stderr == "SIGINT: nothing had begun\n"

@@ -1,6 +1,5 @@
 """The learning-curve program: grouping, numbers, picture, bad input."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -22,21 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def record(generation, steps, evaluation, **more):
-    values = {
-        field.name: 0
-        for field in dataclasses.fields(GenerationRecord)
-        if field.default is dataclasses.MISSING
-    }
-    values |= {
-        "generation": generation,
-        "total_env_steps": steps,
-        "evaluation_return_mean": evaluation,
-        "best_evaluation_return": evaluation,
-        "seconds_total": 60.0,
-        "seconds_elapsed": 60.0 * (generation + 1),
-        **more,
-    }
-    return GenerationRecord(**values)
+    values = {"seconds_total": 60.0, "seconds_elapsed": 60.0 * (generation + 1)}
+    return GenerationRecord(
+        generation=generation,
+        total_env_steps=steps,
+        evaluation_return_mean=evaluation,
+        best_evaluation_return=evaluation,
+        **values | more,
+    )
 
 
 def make_run(folder, policy, evaluations, steps=1000, env=None, seed=0, es=None):

@@ -40,17 +40,12 @@ def evolved(path, policy, seed=0, before=None, returns=(1.0, 2.0), **fields):
 
 
 def by_gradients(path, policy, method, seed=0, steps=500, **fields):
-    run = RunDirectory(path)
     config = TrainConfig(env=HOPPER, policy=policy, seed=seed, **fields)
-    run.create(config, "hopper", method=method)
+    RunDirectory(path).create(config, "hopper", method=method)
     with MetricsWriter(path) as writer:
-        for index in range(3):
-            value = 10.0 * (index + 1)
-            writer.write(
-                evaluation_record(
-                    index, index * steps, [value], [9], value, 60.0 * (index + 1)
-                )
-            )
+        for index, value in enumerate((10.0, 20.0, 30.0)):
+            done, minutes = index * steps, 60.0 * (index + 1)
+            writer.write(evaluation_record(index, done, [value], [9], value, minutes))
     return path
 
 

@@ -70,13 +70,6 @@ def test_numpy_and_jax_scalars_become_plain_numbers():
     assert record.num_failed == 7
 
 
-def test_a_record_can_be_read_when_write_returns(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
-        for generation in range(3):
-            writer.write(make_record(generation))
-            assert len(read_metrics(tmp_path)) == generation + 1
-
-
 # Resuming
 
 
@@ -97,11 +90,6 @@ def test_resuming_before_the_first_checkpoint_starts_over(tmp_path):
     write_all(tmp_path, range(2))
     write_all(tmp_path, range(1), resume_after_generation=-1)
     assert read_metrics(tmp_path) == [make_record(0)]
-
-
-def test_resuming_without_a_file_begins_one(tmp_path):
-    write_all(tmp_path, [3], resume_after_generation=2)
-    assert read_metrics(tmp_path) == [make_record(3)]
 
 
 # Reading
