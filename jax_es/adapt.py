@@ -76,10 +76,6 @@ def _main(argv: list[str]) -> int:
             saved = read_archive(run.path)
         check_imports(saved.config, run.path, arguments.trust)
         robots = damages(saved.config.env, arguments.damage)
-        require(
-            len(saved.archive.elites()) > 0,
-            f"{arguments.archive} has no elites; illuminate for longer.",
-        )
     recoveries = adapt_run(
         saved,
         robots,
