@@ -94,19 +94,22 @@ def _main(argv: list[str]) -> int:
         return _scaling(arguments.json, arguments.picture)
     started = time.perf_counter()
     measured, failures = run(rows, arguments)
-    report = {
-        "versions": {**versions(), "commit": git_commit()},
-        "machine": machine(),
-        "seconds": time.perf_counter() - started,
-        "rows": finish(measured),
-    }
+    seconds = time.perf_counter() - started
+    report = _report(arguments.json, seconds=seconds, rows=finish(measured))
     sys.stdout.write(table(report))
-    if arguments.json is not None:
-        with whole_file(arguments.json) as draft:
-            draft.write_text(json.dumps(report, indent=1) + "\n")
     for failure in failures:
         sys.stderr.write(f"error: {failure}\n")
     return 1 if failures else 0
+
+
+def _report(file: Path | None, **measured: Any) -> dict[str, Any]:
+    """Adds what was measured on what; writes it into the file, if there is one."""
+    about = {"versions": {**versions(), "commit": git_commit()}, "machine": machine()}
+    report = about | measured
+    if file is not None:
+        with whole_file(file) as draft:
+            draft.write_text(json.dumps(report, indent=1) + "\n")
+    return report
 
 
 def processes(rows: list[Row]) -> list[list[Row]]:
@@ -226,16 +229,9 @@ def _scaling(file: Path | None, picture: Path | None) -> int:
         text=True,
         check=True,
     )
-    report = {
-        "versions": {**versions(), "commit": git_commit()},
-        "machine": machine(),
-        "side_by_side": rows,
-        "simulated": json.loads(process.stdout.splitlines()[-1]),
-    }
+    simulated = json.loads(process.stdout.splitlines()[-1])
+    report = _report(file, side_by_side=rows, simulated=simulated)
     sys.stdout.write(scaling.table(report))
-    if file is not None:
-        with whole_file(file) as draft:
-            draft.write_text(json.dumps(report, indent=1) + "\n")
     if picture is not None:
         from jax_es.analysis.figures import scaling as drawn
 
