@@ -42,11 +42,7 @@ _BATCH_SIZE = 8
 
 @dataclasses.dataclass(frozen=True)
 class AtariOptions:
-    """What may differ from the protocol.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
+    """What may differ from the protocol; the limit alone is checked here."""
 
     max_episode_steps: int | None = None
     """The limit on an episode in agent steps (four frames each);
@@ -64,16 +60,9 @@ class AtariOptions:
     """All 18 actions instead of those that the game reads."""
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Checks the limit."""
         if self.max_episode_steps is not None:
             positive_int("max_episode_steps", self.max_episode_steps)
-        if not 0 <= self.sticky_actions < 1:
-            raise ValueError(
-                f"sticky_actions: got {self.sticky_actions!r}, expected a probability "
-                "in [0, 1), such as 0.25"
-            )
-        if self.noop_max < 0:
-            raise ValueError(f"noop_max: got {self.noop_max!r}, expected at least 0")
 
     @property
     def limit(self) -> int:
@@ -116,7 +105,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
         self, game: str, num_envs: int, num_threads: int | None = None, **options: Any
     ) -> None:
         """Loads the game into every emulator (0.1 s each)."""
-        rom = rom_name(game, "env.id" if is_atari(game) else "env.game")
+        rom = rom_name(game)
         chosen = AtariOptions(**options)
         num_envs = positive_int("num_envs", num_envs)
         num_threads = thread_count(num_threads)
@@ -216,14 +205,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
 def make_batch(
     rom: str, num_envs: int, options: AtariOptions, num_threads: int = 1
 ) -> Any:
-    """Builds one of ale-py's vector environments, and resets it.
-
-    Args:
-        rom: from :func:`rom_name`.
-        num_envs: emulators.
-        options: what may differ from the protocol.
-        num_threads: that step them.
-    """
+    """Builds one of ale-py's vector environments, and resets it."""
     from ale_py.vector_env import AtariVectorEnv as ALEVectorEnv
 
     batch = ALEVectorEnv(
@@ -304,12 +286,8 @@ def make_single_atari_env(
 def single_atari_spec(game: str, **options: Any) -> Any:
     """Returns the description from which ``gymnasium.make`` makes the same game.
 
-    But for the observation after the step that reaches the limit: it lacks the last
-    frame.
-
-    Args:
-        game: as of :func:`make_single_atari_env`.
-        **options: fields of :class:`AtariOptions`.
+    Except for the observation after the step that reaches the limit, which lacks the
+    last frame. Arguments are those of :func:`make_single_atari_env`.
     """
     env = make_single_atari_env(game, **options)
     spec: Any = copy.deepcopy(env.spec)
@@ -326,12 +304,8 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith("ALE/")
 
 
-def env_id_of(game: str, argument: str = "env.game") -> str:
-    """Returns Gymnasium's id of a game in any spelling.
-
-    Args:
-        game: such as ``hero``, ``Hero``, ``ALE/Hero-v5``.
-        argument: what an error says it is about.
+def env_id_of(game: str) -> str:
+    """Returns Gymnasium's id of a game: ``hero``, ``Hero``, ``ALE/Hero-v5``.
 
     Raises:
         ValueError: nobody knows the game, or ale-py is not installed.
@@ -340,6 +314,7 @@ def env_id_of(game: str, argument: str = "env.game") -> str:
         >>> env_id_of("ms_pacman")
         'ALE/MsPacman-v5'
     """
+    argument = "env.id" if is_atari(game) else "env.game"
     try:
         import ale_py
     except ImportError as error:
@@ -365,14 +340,14 @@ def env_id_of(game: str, argument: str = "env.game") -> str:
     )
 
 
-def rom_name(game: str, argument: str = "env.game") -> str:
+def rom_name(game: str) -> str:
     """Returns ale-py's name of a game in any spelling; see :func:`env_id_of`.
 
     Example:
         >>> rom_name("ALE/MsPacman-v5")
         'ms_pacman'
     """
-    return gymnasium.spec(env_id_of(game, argument)).kwargs["game"]
+    return gymnasium.spec(env_id_of(game)).kwargs["game"]
 
 
 def _spelling(name: str) -> str:

@@ -94,40 +94,17 @@ class Shortened(MujocoTask):
         return shortened(super().model_path(), tuple(cls.limbs.items()))
 
 
-class AntShortLeg(Shortened, Ant):
-    """Ant-v5 with half of its left front leg from the ankle on."""
-
-    limbs: ClassVar[dict[str, float]] = {"left_ankle_geom": 0.5}
+def _shorter(task: type[MujocoTask], limb: str, share: float) -> type[Shortened]:
+    return type(task.__name__, (Shortened, task), {"limbs": {limb: share}})
 
 
-class AntNoFoot(Shortened, Ant):
-    """Ant-v5 whose left front leg ends at the ankle."""
-
-    limbs: ClassVar[dict[str, float]] = {"left_ankle_geom": 0.01}
-
-
-class HalfCheetahShortBackFoot(Shortened, HalfCheetah):
-    """HalfCheetah-v5 with half of its back foot."""
-
-    limbs: ClassVar[dict[str, float]] = {"bfoot": 0.5}
-
-
-class HalfCheetahShortFrontFoot(Shortened, HalfCheetah):
-    """HalfCheetah-v5 with half of its front foot."""
-
-    limbs: ClassVar[dict[str, float]] = {"ffoot": 0.5}
-
-
-class HalfCheetahNoBackFoot(Shortened, HalfCheetah):
-    """HalfCheetah-v5 whose back leg ends at the ankle."""
-
-    limbs: ClassVar[dict[str, float]] = {"bfoot": 0.01}
-
-
-class HalfCheetahNoFrontFoot(Shortened, HalfCheetah):
-    """HalfCheetah-v5 whose front leg ends at the ankle."""
-
-    limbs: ClassVar[dict[str, float]] = {"ffoot": 0.01}
+# A foot of a hundredth of its length is missing: the leg ends at the ankle.
+AntShortLeg = _shorter(Ant, "left_ankle_geom", 0.5)
+AntNoFoot = _shorter(Ant, "left_ankle_geom", 0.01)
+HalfCheetahShortBackFoot = _shorter(HalfCheetah, "bfoot", 0.5)
+HalfCheetahShortFrontFoot = _shorter(HalfCheetah, "ffoot", 0.5)
+HalfCheetahNoBackFoot = _shorter(HalfCheetah, "bfoot", 0.01)
+HalfCheetahNoFrontFoot = _shorter(HalfCheetah, "ffoot", 0.01)
 
 
 @functools.cache

@@ -55,20 +55,16 @@ class CheckedEnv(gymnasium.Wrapper):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Starts an episode."""
-        try:
+        with blamed(self._env_id, "in reset"):
             observation, info = self.env.reset(seed=seed, options=options)
-        except (Exception, SystemExit) as error:
-            raise failure(self._env_id, "in reset", error) from error
         self._check_observation("reset", observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes a step."""
-        try:
+        with blamed(self._env_id, "in step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
             terminated, truncated = bool(terminated), bool(truncated)
-        except (Exception, SystemExit) as error:
-            raise failure(self._env_id, "in step", error) from error
         self._check_observation("step", observation)
         if not isinstance(reward, float):
             value = np.asarray(reward)
@@ -107,13 +103,7 @@ class CheckedEnv(gymnasium.Wrapper):
 def failure(
     env_id: str, when: str, error: Exception | SystemExit
 ) -> EnvironmentFailure:
-    """Returns what to raise instead of what an environment raised.
-
-    Args:
-        env_id: which environment.
-        when: such as ``"in step"``.
-        error: what it raised.
-    """
+    """Returns what to raise instead of what an environment raised."""
     if isinstance(error, EnvironmentFailure):
         return error
     did = f"raised {type(error).__name__} {when}: {error}"
@@ -123,6 +113,19 @@ def failure(
     failed = EnvironmentFailure(text)
     failed.report = "".join(traceback.format_exception(error))
     return failed
+
+
+@contextlib.contextmanager
+def blamed(env_id: str, when: str) -> Iterator[None]:
+    """Blames an environment for what it raises inside, such as ``"in step"``.
+
+    Raises:
+        EnvironmentFailure: instead of it.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise failure(env_id, when, error) from error
 
 
 @contextlib.contextmanager

@@ -49,7 +49,8 @@ class HistoryObservation(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArg
         gymnasium.Wrapper.__init__(self, env)
         acts: Any = env.action_space
         self._low, self._high = acts.low, acts.high
-        observation_size, action_size = map(_size, (env.observation_space, acts))
+        observation_size = math.prod(env.observation_space.shape or ())
+        action_size = math.prod(acts.shape)
         self._target = np.float32(target_return * reward_scale)
         self._reward_scale = np.float32(reward_scale)
         self._max_timestep = max_timestep
@@ -89,7 +90,3 @@ class HistoryObservation(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArg
         parts = self._returns_to_go, self._observations, self._actions
         time = np.array([self._timestep / self._max_timestep], np.float32)
         return np.concatenate([*(part.ravel() for part in parts), time])
-
-
-def _size(space: gymnasium.Space) -> int:
-    return math.prod(space.shape or ())

@@ -11,7 +11,7 @@ from envs.base import EpisodeVectorEnv
 from envs.faults import being_made
 from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from envs.mujoco_env import MujocoVectorEnv
-from envs.robot import RobotVectorEnv, registered_task
+from envs.robot import registered_task
 from envs.tetris import ENV_ID as TETRIS
 from envs.tetris import TetrisVectorEnv
 
@@ -58,18 +58,17 @@ def make(
     """
     if env_id == TETRIS and not wrappers:
         return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
-    if (kwargs or wrappers) and (env_id in gymnasium.registry or _names_module(env_id)):
+    is_known = env_id in gymnasium.registry or _names_module(env_id)
+    if is_known and (kwargs or wrappers):
         options |= {"wrappers": wrappers, **(kwargs or {})}
         return _make_registered(env_id, num_envs, num_threads, options)
-    match env_id:
-        case str() if env_id in MujocoVectorEnv.supported:
-            return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
-        case str() if is_atari(env_id):
-            return AtariVectorEnv(env_id, num_envs, num_threads, **options)
-        case str() if env_id in gymnasium.registry or _names_module(env_id):
-            return _make_registered(env_id, num_envs, num_threads, options)
-        case _:
-            raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
+    if env_id in MujocoVectorEnv.supported:
+        return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
+    if is_atari(env_id):
+        return AtariVectorEnv(env_id, num_envs, num_threads, **options)
+    if is_known:
+        return _make_registered(env_id, num_envs, num_threads, options)
+    raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
 
 
 def _make_registered(
@@ -82,7 +81,7 @@ def _make_registered(
             with being_made(env_id, ()):
                 importlib.import_module(module)
         if registered_task(env_id) and "wrappers" not in options:
-            return RobotVectorEnv(env_id, num_envs, num_threads, **options)
+            return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"
@@ -101,12 +100,12 @@ def _names_module(env_id: str) -> bool:
     )
 
 
-def _hint(env_id: Any) -> str:
+def _hint(env_id: str) -> str:
     """Names the closest ids, or the form of those that name a module."""
-    if ":" in str(env_id):
+    if ":" in env_id:
         return "; expected module:id, such as my_package.envs:MyEnv-v0"
     known = {*MujocoVectorEnv.supported, *gymnasium.registry}
-    close = difflib.get_close_matches(str(env_id), known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
     if not close:
         return (
             "; gymnasium.pprint_registry() lists those that are known, and games of "

@@ -12,7 +12,8 @@ and writing the concatenation as float32 costs no more than writing it as float6
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -22,16 +23,18 @@ from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
+from envs.faults import being_made, blamed
 from envs.gait import PARTS, Gait, feet_of
 from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_tasks import TASKS, MujocoTask
+from envs.mujoco_tasks import TASKS
+from envs.robot import check, registered_task
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
 _FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 
 
 class MujocoVectorEnv(EpisodeVectorEnv):
-    """``num_envs`` copies of one of Gymnasium's MuJoCo tasks.
+    """``num_envs`` copies of one of Gymnasium's MuJoCo tasks, or of a robot of yours.
 
     A simulation fails when MuJoCo raises an error in it or finds NaN, infinite or huge
     numbers in its state, acceleration or controls (it then restarts the simulation, or
@@ -44,7 +47,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
     such failure and append it to ``MUJOCO_LOG.TXT`` in the working directory.
 
     Args:
-        env_id: one of ``MujocoVectorEnv.supported``.
+        env_id: one of ``MujocoVectorEnv.supported``, or registered by
+            :func:`envs.robot.register`.
         num_envs: how many environments.
         num_threads: threads that step them, this one included; by default the number of
             CPUs this process may use.
@@ -60,7 +64,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
 
     Raises:
         ValueError: the id is not supported, a number is not a positive integer, the
-            task cannot go on in an unhealthy state, or it has no such descriptor.
+            task cannot go on in an unhealthy state, it has no such descriptor, or
+            MuJoCo cannot load the model.
+        EnvironmentFailure: here and in every method, if a robot's task raises or
+            returns what nobody can use.
     """
 
     supported: ClassVar[tuple[str, ...]] = tuple(TASKS)
@@ -75,7 +82,12 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         descriptor: str | Sequence[int] = (),
     ) -> None:
         """Compiles the model and allocates the simulations."""
-        task = self._task_of(env_id)
+        task = TASKS.get(env_id) or registered_task(env_id)
+        if task is None:
+            raise ValueError(
+                f"env_id: got {env_id!r}, expected one of {', '.join(TASKS)}, or what "
+                "envs.robot.register registered"
+            )
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
         silence_mujoco_log()
@@ -91,7 +103,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         else:
             self._batch = Batch(model, num_envs, self.num_threads)
         self._env_id = env_id
-        self._task = self._bound(task, model)
+        with being_made(env_id, ()):
+            self._task = task(model, self._batch.bind)
+            if env_id not in TASKS:
+                check(env_id, self._task, model)
         self.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
@@ -120,18 +135,6 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         )
         self.spec = gymnasium.spec(env_id.rpartition(":")[2])
 
-    def _task_of(self, env_id: str) -> type[MujocoTask]:
-        """Returns the id's task."""
-        if env_id not in TASKS:
-            raise ValueError(
-                f"env_id: got {env_id!r}, expected one of {', '.join(self.supported)}"
-            )
-        return TASKS[env_id]
-
-    def _bound(self, task: type[MujocoTask], model: mujoco.MjModel) -> MujocoTask:
-        """Returns the task over this batch of simulations."""
-        return task(model, self._batch.bind)
-
     @property
     def terminate_when_unhealthy(self) -> bool:
         """Whether falling ends an episode; may be changed between two steps."""
@@ -140,9 +143,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
     @terminate_when_unhealthy.setter
     def terminate_when_unhealthy(self, value: bool) -> None:
         if not (value or self._task.may_go_on_unhealthy):
+            going_on = [name for name, t in TASKS.items() if t.may_go_on_unhealthy]
             raise ValueError(
                 f"terminate_when_unhealthy: {self._env_id} has no such option; leave "
-                f"it True or choose {', '.join(_going_on_unhealthy())}"
+                f"it True or choose {', '.join(going_on)}"
             )
         self._task.terminate_when_unhealthy = value
 
@@ -179,16 +183,17 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             self._gait.start(ids)
         self._batch.state[ids] = self._initial_state
         self._batch.warning[ids] = 0
-        for i, seed in zip(ids.tolist(), seeds, strict=True):
-            generator = self._generators[i]
-            if seed is not None or generator is None:
-                generator, _ = np_random(seed)
-                self._generators[i] = generator
-            self._task.qpos[i], self._task.qvel[i] = self._task.initial_state(generator)
-        self._batch.forward(ids)
-        with np.errstate(invalid="ignore", over="ignore"):
-            parts = self._task.observation()
-            self._task.remember()
+        task = self._task
+        with self._blamed("in reset"):
+            for i, seed in zip(ids.tolist(), seeds, strict=True):
+                generator = self._generators[i]
+                if seed is not None or generator is None:
+                    generator, _ = np_random(seed)
+                    self._generators[i] = generator
+                task.qpos[i], task.qvel[i] = task.initial_state(generator)
+            self._batch.forward(ids)
+            parts = task.observation()
+            task.remember()
         self._observations[ids] = np.concatenate([p[ids] for p in parts], axis=1)
         return {}
 
@@ -202,9 +207,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         failed = self._simulate(live)
         if self._gait is not None:
             self._gait.observe(live)
-        # Numbers of a fallen or failed simulation may have no finite square. Rows that
-        # stand still are computed again, to the same values.
-        with np.errstate(invalid="ignore", over="ignore"):
+        # Rows that stand still are computed again, to the same values.
+        with self._blamed("in step"):
             np.concatenate(
                 self._task.observation(),
                 axis=1,
@@ -225,6 +229,13 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         if self.pays_healthy_reward:
             info["reward_survive"] = healthy_rewards
         return rewards, terminated, False, info
+
+    @contextlib.contextmanager
+    def _blamed(self, when: str) -> Iterator[None]:
+        """Blames the task for what it raises inside."""
+        # Numbers of a fallen or failed simulation may have no finite square.
+        with blamed(self._env_id, when), np.errstate(invalid="ignore", over="ignore"):
+            yield
 
     def _vary(self, mask: np.ndarray, variation: Any) -> None:
         """Sets the motors' strength in the coming episodes; whole ones without it."""
@@ -251,11 +262,6 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             failed[error.ids] = True
         # Counts start from 0 in each episode.
         return failed | (live & self._num_unstable.any(axis=1))
-
-
-def _going_on_unhealthy() -> list[str]:
-    """Returns the ids of the tasks that know ``terminate_when_unhealthy``."""
-    return [env_id for env_id, task in TASKS.items() if task.may_go_on_unhealthy]
 
 
 def silence_mujoco_log() -> None:

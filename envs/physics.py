@@ -22,7 +22,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from envs.base import thread_count
+from envs.cores import available_cores
 
 Regime = Literal["trained", "untrained", "atari"]
 
@@ -40,22 +40,15 @@ ENVS_PER_CORE = {"trained": 128, "untrained": 128, "atari": 16}
 emulators are no faster."""
 
 
-def simulator_speed(
-    regime: Regime,
-    seconds: float,
-    num_envs: int | None = None,
-    num_threads: int | None = None,
-) -> float:
+def simulator_speed(regime: Regime, seconds: float) -> float:
     """Measures environment steps/s (of games, agent steps of four frames) on all cores.
 
     Args:
         regime: what is simulated, and what ends an episode.
         seconds: how long to measure, at least; warming up comes before.
-        num_envs: simulations side by side; 128 a thread if not given, or 16 games.
-        num_threads: one per available CPU if not given.
     """
-    threads = thread_count(num_threads)
-    count = num_envs or ENVS_PER_CORE[regime] * threads
+    threads = available_cores()
+    count = ENVS_PER_CORE[regime] * threads
     if regime == "atari":
         step = _emulators(count, threads)
     else:

@@ -19,11 +19,10 @@ import mujoco
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from envs.faults import EnvironmentFailure, being_made, failure
-from envs.mujoco_env import MujocoVectorEnv
+from envs.faults import EnvironmentFailure
 from envs.mujoco_tasks import MujocoTask, Runner
 
-__all__ = ["MujocoTask", "RobotVectorEnv", "Runner", "register"]
+__all__ = ["MujocoTask", "Runner", "register"]
 
 _ENTRY_POINT = "envs.robot_env:RobotEnv"
 
@@ -59,57 +58,8 @@ def registered_task(env_id: str) -> type[MujocoTask] | None:
     return task_of(spec.kwargs["task"])
 
 
-class RobotVectorEnv(MujocoVectorEnv):
-    """``num_envs`` copies of a robot of the user's own, on MuJoCo's threads.
-
-    Its arguments are those of :class:`envs.mujoco_env.MujocoVectorEnv`.
-
-    Raises:
-        ValueError: MuJoCo cannot load the model, or an argument is wrong.
-        EnvironmentFailure: here and in every method, if the task raises or returns what
-            nobody can use.
-    """
-
-    def _task_of(self, env_id: str) -> type[MujocoTask]:
-        task = registered_task(env_id)
-        if task is None:
-            raise ValueError(
-                f"env_id: {env_id!r} is no robot; call envs.robot.register"
-            )
-        return task
-
-    def _bound(self, task: type[MujocoTask], model: mujoco.MjModel) -> MujocoTask:
-        with being_made(self._env_id, ()):
-            bound = super()._bound(task, model)
-            check(self._env_id, bound, model)
-        return bound
-
-    def _start(
-        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
-    ) -> dict[str, Any]:
-        if options.keys() - {"variation"}:  # the caller's mistake, not the task's
-            return super()._start(mask, seeds, options)
-        try:
-            return super()._start(mask, seeds, options)
-        except Exception as error:
-            raise failure(self._env_id, "in reset", error) from error
-
-    def _advance(
-        self, actions: np.ndarray, live: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
-        try:
-            return super()._advance(actions, live)
-        except Exception as error:
-            raise failure(self._env_id, "in step", error) from error
-
-
 def write_model(name: str, text: str) -> Path:
-    """Writes a MuJoCo model into a folder of this process, which is removed with it.
-
-    Args:
-        name: of the file.
-        text: XML.
-    """
+    """Writes a model's XML into a folder of this process, which is removed with it."""
     folder = Path(tempfile.mkdtemp(prefix="jax-es-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / name

@@ -191,7 +191,7 @@ class TetrisVectorEnv(EpisodeVectorEnv):
         bottom, shapes = bottom[one, place], table.rows[pieces[one], place]
         describe = _bertsekas if self._features == "bertsekas" else _dellacherie
         raised = np.maximum(heights[one], tops[one, place])
-        found = describe(walls, one, shapes, bottom, raised)
+        found = describe(walls[one], shapes, bottom, raised)
         described = np.zeros((*fits.shape, found.shape[-1]), np.float32)
         described[one, place] = found
         rows = np.take_along_axis(described, chosen[..., None], axis=1)
@@ -220,15 +220,9 @@ def _landing(heights: np.ndarray, low: np.ndarray) -> np.ndarray:
 def _dropped(
     walls: np.ndarray, shapes: np.ndarray, bottom: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts pieces on walls and removes full rows.
+    """Puts pieces ``[n, 4]`` on walls ``[n, 20]``, their lowest row at ``bottom [n]``.
 
-    Args:
-        walls: ``[n, 20]``.
-        shapes: ``[n, 4]``, the pieces' rows.
-        bottom: ``[n]``, where their lowest row comes.
-
-    Returns:
-        Walls ``[n, 24]``, and how many rows were removed, ``[n]``.
+    Returns walls ``[n, 24]`` without their full rows, and how many these were.
     """
     after = np.zeros((len(walls), _ROWS), np.uint16)
     after[:, :HEIGHT] = walls
@@ -239,31 +233,31 @@ def _dropped(
     return after.astype(np.uint16), is_full.sum(axis=1)
 
 
+def _is_full(walls: np.ndarray, shapes: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """Returns ``[m, 4]`` bool, which of its rows a piece completes where it lands."""
+    sky = np.zeros((len(walls), _ROWS - HEIGHT), np.uint16)
+    rows = bottom[:, None] + np.arange(4)
+    beside = np.take_along_axis(np.concatenate([walls, sky], axis=1), rows, axis=1)
+    return (beside | shapes) == _FULL
+
+
 def _bertsekas(
-    walls: np.ndarray,
-    one: np.ndarray,
-    shapes: np.ndarray,
-    bottom: np.ndarray,
-    heights: np.ndarray,
+    walls: np.ndarray, shapes: np.ndarray, bottom: np.ndarray, heights: np.ndarray
 ) -> np.ndarray:
     """Describes ``m`` placements by heights, their differences, and holes: ``[m, 21]``.
 
     Args:
-        walls: ``[n, 20]``.
-        one: ``[m]``, on which wall.
+        walls: ``[m, 20]``.
         shapes: ``[m, 4]``, the pieces' rows.
         bottom: ``[m]``, where their lowest row comes.
         heights: ``[m, 10]`` with the piece, full rows still there.
     """
-    padded = np.zeros((len(walls), _ROWS), np.uint16)
-    padded[:, :HEIGHT] = walls
-    beside = padded[one[:, None], bottom[:, None] + np.arange(4)]
-    lines = ((beside | shapes) == _FULL).sum(axis=1)
+    lines = _is_full(walls, shapes, bottom).sum(axis=1)
     # Removing rows may open holes: those few walls are computed anew.
     removed = np.flatnonzero(lines)
-    after, _ = _dropped(walls[one[removed]], shapes[removed], bottom[removed])
+    after, _ = _dropped(walls[removed], shapes[removed], bottom[removed])
     heights[removed] = heights_of(after)
-    num_cells = np.bitwise_count(walls).sum(axis=1)[one] + 4 - WIDTH * lines
+    num_cells = np.bitwise_count(walls).sum(axis=1) + 4 - WIDTH * lines
     holes = heights.sum(axis=1) - num_cells
     steps = np.abs(np.diff(heights, axis=1))
     top = heights.max(axis=1)
@@ -271,21 +265,14 @@ def _bertsekas(
 
 
 def _dellacherie(
-    walls: np.ndarray,
-    one: np.ndarray,
-    shapes: np.ndarray,
-    bottom: np.ndarray,
-    heights: np.ndarray,
+    walls: np.ndarray, shapes: np.ndarray, bottom: np.ndarray, heights: np.ndarray
 ) -> np.ndarray:
     """Describes ``m`` placements by Dellacherie's six numbers ``[m, 6]``; as above."""
     del heights
     own = np.bitwise_count(shapes)
     landing = bottom + ((own > 0).sum(axis=1) - 1) / 2
-    beside = np.zeros((len(walls), _ROWS), np.uint16)
-    beside[:, :HEIGHT] = walls
-    beside = beside[one[:, None], bottom[:, None] + np.arange(4)]
-    eroded = np.where((beside | shapes) == _FULL, own, 0).sum(axis=1)
-    after, lines = _dropped(walls[one], shapes, bottom)
+    eroded = np.where(_is_full(walls, shapes, bottom), own, 0).sum(axis=1)
+    after, lines = _dropped(walls, shapes, bottom)
     after = after[:, :HEIGHT]
     # Walls to the left and right are full, the floor as well, the sky is empty.
     framed = (after.astype(np.int64) << 1) | 1 | (1 << (WIDTH + 1))

@@ -86,15 +86,7 @@ class PointTrap(Trap, PointFlat):
 
 @functools.cache
 def walled(model: Path, walls: tuple[Wall, ...]) -> Path:
-    """Writes a model that is another one and walls; both stand on the floor, z = 0.
-
-    Args:
-        model: the XML file of the other one, which is included as it is.
-        walls: what is added.
-
-    Returns:
-        A file in a folder of this process, which is removed with it.
-    """
+    """Writes a model that includes another one and has walls on its floor, z = 0."""
     boxes = "".join(
         f'<geom name="wall{index}" type="box" contype="1" conaffinity="1" '
         f'pos="{wall.x} {wall.y} {WALL_HEIGHT / 2}" '

@@ -77,13 +77,7 @@ class ClonablePolicy(abc.ABC):
         Arguments are those of :meth:`predict`.
         """
         outputs = self.predict(
-            variables,
-            returns_to_go,
-            observations,
-            actions,
-            timesteps,
-            dropout,
-            key,
+            variables, returns_to_go, observations, actions, timesteps, dropout, key
         )
         chosen = from_environment(self.config, self.actions, actions)
         return action_loss(self.actions, outputs, chosen)

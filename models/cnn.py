@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 
 from models.config import CNNConfig
-from models.feed_forward import FeedForwardPolicy
 from models.layers import (
     Conv,
     Dense,
@@ -36,7 +35,8 @@ from models.layers import (
     shift,
     symmetric_uniform,
 )
-from models.policy import ActionSpec, check_sizes
+from models.policy import ActionSpec, check_image, check_sizes
+from models.stepwise import FeedForwardPolicy
 
 SMALLEST_IMAGE = 20
 """Rows and columns of which the two convolutions leave one."""
@@ -129,13 +129,7 @@ class CNNPolicy(FeedForwardPolicy):
     def __post_init__(self):
         """Checks that the config fits the environment."""
         check_sizes(self.config, math.prod(self.observation_shape), self.actions)
-        if min(self.observation_shape[1:]) < SMALLEST_IMAGE:
-            raise ValueError(
-                "policy cnn takes images (C, H, W) of at least "
-                f"{SMALLEST_IMAGE} × {SMALLEST_IMAGE} pixels, got the shape "
-                f"{self.observation_shape}: put the channels first, or choose another "
-                "env.id"
-            )
+        check_image("cnn", self.observation_shape, SMALLEST_IMAGE)
 
     @functools.cached_property
     def network(self) -> CNN:

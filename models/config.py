@@ -5,7 +5,10 @@ So ``--help`` shows them without starting JAX.
 
 import dataclasses
 import math
+import typing
 from typing import Literal, TypeAlias
+
+_AT_LEAST_1 = "it must be at least 1"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,18 +25,22 @@ class PolicyConfig:
 
     def __post_init__(self):
         """Checks the fields; subclasses extend it."""
-        require(
+        self.require(
             self.action_bins is None or self.action_bins >= 2,
             "action_bins",
-            self.action_bins,
             "it must be at least 2, the bounds themselves; 11 has the middle, too",
         )
-        require(
-            self.action_scale in ("bounds", "none"),
-            "action_scale",
-            self.action_scale,
-            'choose "bounds" or "none"',
-        )
+        for name, hint in typing.get_type_hints(type(self)).items():
+            if typing.get_origin(hint) is Literal:
+                choices = typing.get_args(hint)
+                known = getattr(self, name) in choices
+                self.require(known, name, f"choose {' or '.join(choices)}")
+
+    def require(self, holds: bool, name: str, remedy: str) -> None:
+        """Raises the ``ValueError`` of a field unless ``holds``."""
+        if not holds:
+            value = getattr(self, name)
+            raise ValueError(f"policy.{name}={value!r} is not possible: {remedy}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,15 +56,12 @@ class CommandedConfig(PolicyConfig):
     def __post_init__(self):
         """Checks the fields; subclasses extend it."""
         super().__post_init__()
-        if self.target_return is not None:
-            _require_target(self.target_return)
-        require(
+        self.require(
             self.target_return is not None or self.reward_scale == 0.001,
             "reward_scale",
-            self.reward_scale,
             "nothing reads it without a target_return; add one",
         )
-        _require_scale(self.reward_scale)
+        _check_command(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,24 +79,12 @@ class MLPConfig(CommandedConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
+        self.require(
             all(size >= 1 for size in self.hidden_sizes),
             "hidden_sizes",
-            self.hidden_sizes,
             "every width must be at least 1, for example 256 256",
         )
-        require(
-            0.0 <= self.head_scale < math.inf,
-            "head_scale",
-            self.head_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        require(
-            self.activation in ("tanh", "relu"),
-            "activation",
-            self.activation,
-            'choose "tanh" or "relu"',
-        )
+        _check_factor(self, "head_scale")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,10 +100,9 @@ class LinearConfig(MLPConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
+        self.require(
             not self.hidden_sizes,
             "hidden_sizes",
-            self.hidden_sizes,
             "a linear policy has none; choose --policy mlp",
         )
 
@@ -132,10 +123,9 @@ class AfterstateConfig(MLPConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
+        self.require(
             self.target_return is None,
             "target_return",
-            self.target_return,
             "a rating of choices reads what describes them alone; choose --policy mlp",
         )
 
@@ -150,7 +140,7 @@ class LSTMConfig(CommandedConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(self.width >= 1, "width", self.width, "it must be at least 1")
+        self.require(self.width >= 1, "width", _AT_LEAST_1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,49 +178,19 @@ class DecisionTransformerConfig(PolicyConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
-            self.attention in ("window", "cache"),
-            "attention",
-            self.attention,
-            'choose "window" or "cache"',
-        )
         sizes = ("context_length", "width", "num_layers", "num_heads", "max_timestep")
         for name in sizes:
-            value = getattr(self, name)
-            require(value >= 1, name, value, "it must be at least 1")
+            self.require(getattr(self, name) >= 1, name, _AT_LEAST_1)
         # Layers are unrolled: a thousand would already compile for minutes.
-        require(
-            self.num_layers <= 1000,
-            "num_layers",
-            self.num_layers,
-            "it must be at most 1000",
-        )
-        require(
+        self.require(self.num_layers <= 1000, "num_layers", "it must be at most 1000")
+        self.require(
             self.width % self.num_heads == 0,
             "num_heads",
-            self.num_heads,
             f"it must divide width={self.width}",
         )
-        require(
-            self.activation in ("relu", "gelu"),
-            "activation",
-            self.activation,
-            'choose "relu" or "gelu"',
-        )
-        require(
-            0.0 <= self.head_scale < math.inf,
-            "head_scale",
-            self.head_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        require(
-            0.0 <= self.timestep_scale < math.inf,
-            "timestep_scale",
-            self.timestep_scale,
-            "it must be at least 0 and finite; 1 begins as PyTorch does",
-        )
-        _require_target(self.target_return)
-        _require_scale(self.reward_scale)
+        _check_factor(self, "head_scale")
+        _check_factor(self, "timestep_scale")
+        _check_command(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,8 +205,8 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
     """Number of transformer blocks."""
     num_heads: int = 8
     """Attention heads per block; divides width."""
-    activation: str = "gelu"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Nonlinearity of the blocks' feed-forward part: gelu or relu."""
+    activation: Literal["relu", "gelu"] = "gelu"
+    """Nonlinearity of the blocks' feed-forward part."""
     target_return: float = 8000.0
     """The episode return asked for, in the game's points."""
     reward_scale: float = 1.0
@@ -258,18 +218,14 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
+        self.require(
             self.context_length <= self.max_timestep,
             "context_length",
-            self.context_length,
             f"it must not exceed max_timestep={self.max_timestep}, the length of the "
             "timestep table",
         )
-        require(
-            not self.film,
-            "film",
-            self.film,
-            "networks of images have none; leave it out",
+        self.require(
+            not self.film, "film", "networks of images have none; leave it out"
         )
 
 
@@ -290,22 +246,10 @@ class CNNConfig(PolicyConfig):
     def __post_init__(self):
         """Checks the fields."""
         super().__post_init__()
-        require(
-            self.hidden_size >= 1,
-            "hidden_size",
-            self.hidden_size,
-            "it must be at least 1; 256 is usual",
-        )
-        require(
-            self.normalization in ("virtual-batch", "none"),
-            "normalization",
-            self.normalization,
-            "choose virtual-batch or none",
-        )
-        require(
+        self.require(self.hidden_size >= 1, "hidden_size", _AT_LEAST_1)
+        self.require(
             self.reference_size >= 2,
             "reference_size",
-            self.reference_size,
             "a variance takes at least 2 observations; 128 is usual",
         )
 
@@ -324,25 +268,22 @@ IMAGE_POLICIES = (CNNConfig, ImageDecisionTransformerConfig)
 """The configs of policies that observe images; all others observe vectors."""
 
 
-def _require_target(value: float) -> None:
-    require(
-        math.isfinite(value),
+def _check_factor(config: PolicyConfig, name: str) -> None:
+    config.require(
+        0.0 <= getattr(config, name) < math.inf,
+        name,
+        "it must be at least 0 and finite; 1 begins as PyTorch does",
+    )
+
+
+def _check_command(config: CommandedConfig | DecisionTransformerConfig) -> None:
+    config.require(
+        config.target_return is None or math.isfinite(config.target_return),
         "target_return",
-        value,
         "it must be finite; ask for a high but reachable return",
     )
-
-
-def _require_scale(value: float) -> None:
-    require(
-        math.isfinite(value) and value > 0.0,
+    config.require(
+        0.0 < config.reward_scale < math.inf,
         "reward_scale",
-        value,
         "it must be positive, for example 0.001 for returns in the thousands",
     )
-
-
-def require(condition: bool, name: str, value: object, remedy: str) -> None:
-    """Raises the ``ValueError`` of a config field unless ``condition`` holds."""
-    if not condition:
-        raise ValueError(f"policy.{name}={value!r} is not possible: {remedy}")

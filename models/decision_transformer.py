@@ -255,10 +255,22 @@ class DecisionTransformerPolicy(ClonablePolicy):
 
     def initial_carry(self) -> DecisionTransformerCarry:
         """Returns an empty context."""
-        config = self.config
-        cached = config.attention == "cache"
+        config, actions = self.config, self.actions
+        if config.attention == "window":
+            context = Window(jnp.zeros((config.context_length - 1, 3, config.width)))
+        else:
+            num_heads, ring = config.num_heads, (config.context_length + 1, 3)
+            width = config.width // num_heads
+            action = jnp.int32(0)
+            if isinstance(actions, BoxActions):
+                action = jnp.zeros(actions.size)
+            context = Cache(
+                keys=(jnp.zeros((num_heads, width, *ring)),) * config.num_layers,
+                values=(jnp.zeros((num_heads, *ring, width)),) * config.num_layers,
+                action=action,
+            )
         return DecisionTransformerCarry(
-            context=self._empty_cache() if cached else self._empty_window(),
+            context=context,
             return_to_go=jnp.float32(config.target_return * config.reward_scale),
             timestep=jnp.int32(0),
         )
@@ -360,20 +372,3 @@ class DecisionTransformerPolicy(ClonablePolicy):
         cache, outputs = network.decode_block(tokens, cache, timestep)
         action = select_action(self.config, self.actions, outputs, key)
         return cache._replace(action=action), action
-
-    def _empty_window(self) -> Window:
-        config = self.config
-        return Window(jnp.zeros((config.context_length - 1, 3, config.width)))
-
-    def _empty_cache(self) -> Cache:
-        config = self.config
-        num_heads, ring = config.num_heads, (config.context_length + 1, 3)
-        width = config.width // num_heads
-        actions = self.actions
-        return Cache(
-            keys=(jnp.zeros((num_heads, width, *ring)),) * config.num_layers,
-            values=(jnp.zeros((num_heads, *ring, width)),) * config.num_layers,
-            action=jnp.zeros(actions.size)
-            if isinstance(actions, BoxActions)
-            else jnp.int32(0),
-        )

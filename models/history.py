@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.config import require
 from models.decision_transformer import DecisionTransformerPolicy
 from models.policy import BoxActions
 
@@ -28,10 +27,10 @@ class HistoryActor:
 
     def __post_init__(self):
         """Checks that a window is all that an action depends on."""
-        require(
-            self.policy.config.attention == "window",
+        config = self.policy.config
+        config.require(
+            config.attention == "window",
             "attention",
-            self.policy.config.attention,
             'of a vector of the last steps only "window" can be computed; choose it',
         )
         if not isinstance(self.policy.actions, BoxActions):

@@ -26,7 +26,7 @@ from models.decision_transformer import (
     DecisionTransformerPolicy,
 )
 from models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
-from models.policy import DiscreteActions
+from models.policy import DiscreteActions, check_image
 from models.transformer import Block
 
 SMALLEST_IMAGE = 36
@@ -136,13 +136,8 @@ class ImageDecisionTransformerPolicy(DecisionTransformerPolicy):
                 "policy image-decision-transformer chooses among discrete actions, "
                 "this environment's are real-valued: choose another env.id"
             )
-        if min(self.observation_shape[1:]) < SMALLEST_IMAGE:
-            raise ValueError(
-                "policy image-decision-transformer takes images (C, H, W) of at least "
-                f"{SMALLEST_IMAGE} × {SMALLEST_IMAGE} pixels, got the shape "
-                f"{self.observation_shape}: put the channels first, or choose another "
-                "env.id"
-            )
+        kind = "image-decision-transformer"
+        check_image(kind, self.observation_shape, SMALLEST_IMAGE)
 
     @functools.cached_property
     def network(self) -> ImageDecisionTransformer:

@@ -12,12 +12,8 @@ import jax.numpy as jnp
 
 from models.config import LSTMConfig
 from models.layers import Dense, fan_in_dense, symmetric_uniform
-from models.policy import (
-    ActionSpec,
-    check_sizes,
-    select_action,
-    to_environment,
-)
+from models.policy import ActionSpec, check_sizes
+from models.stepwise import StepwisePolicy
 
 
 class LSTMState(NamedTuple):
@@ -72,7 +68,7 @@ class LSTM(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTMPolicy:
+class LSTMPolicy(StepwisePolicy):
     """An ``LSTM`` as a policy (the protocol of ``jax_es.types``)."""
 
     config: LSTMConfig
@@ -90,27 +86,16 @@ class LSTMPolicy:
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
-        observation = jnp.zeros(self.observation_size)
-        return self.network.init(key, self.initial_carry(), observation)["params"]
+        observation = jnp.zeros(self.observation_size + self.reads_command)
+        return self.network.init(key, self.blank(), observation)["params"]
 
-    def initial_carry(self) -> LSTMState:
+    def blank(self) -> LSTMState:
         """Returns a blank memory."""
         width = self.config.width
         return LSTMState(cell=jnp.zeros(width), hidden=jnp.zeros(width))
 
-    def apply(
-        self,
-        variables: Mapping[str, Any],
-        carry: LSTMState,
-        observation: jax.Array,
-        reward: jax.Array,
-        first: jax.Array,
-        key: jax.Array,
+    def advance(
+        self, variables: Mapping[str, Any], carry: LSTMState, observation: jax.Array
     ) -> tuple[LSTMState, jax.Array]:
-        """Chooses the action of one step; reads the observation and the state."""
-        del reward
-        # A select, not a product, so that even NaN in an old carry is forgotten.
-        carry = jax.tree.map(lambda c: jnp.where(first, 0.0, c), carry)
-        carry, outputs = self.network.bind(variables)(carry, observation)
-        action = select_action(self.config, self.actions, outputs, key)
-        return carry, to_environment(self.config, self.actions, action)
+        """Advances the cell by one member's variables."""
+        return self.network.bind(variables)(carry, observation)

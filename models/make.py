@@ -3,13 +3,11 @@
 from typing import TypeAlias
 
 from models.cnn import CNNPolicy
-from models.commanded import CommandedMLPPolicy, CommandedPolicy
 from models.config import (
     IMAGE_POLICIES,
     AfterstateConfig,
     AnyPolicyConfig,
     CNNConfig,
-    CommandedConfig,
     DecisionTransformerConfig,
     ImageDecisionTransformerConfig,
     LSTMConfig,
@@ -24,7 +22,6 @@ from models.policy import ActionSpec, binned
 AnyPolicy: TypeAlias = (
     MLPPolicy
     | LSTMPolicy
-    | CommandedPolicy
     | DecisionTransformerPolicy
     | CNNPolicy
     | ImageDecisionTransformerPolicy
@@ -58,12 +55,6 @@ def make_policy(
             f"shape {shape}; choose {remedy}, or another env.id"
         )
     actions = binned(config, actions)
-    if isinstance(config, CommandedConfig) and config.target_return is not None:
-        # One number more: the return-to-go.
-        if isinstance(config, LSTMConfig):
-            return CommandedPolicy(LSTMPolicy(config, shape[0] + 1, actions))
-        if isinstance(config, MLPConfig):
-            return CommandedMLPPolicy(MLPPolicy(config, shape[0] + 1, actions))
     match config:
         case AfterstateConfig():
             return AfterstatePolicy(config, shape[0], actions)

@@ -10,10 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import AfterstateConfig, MLPConfig, require
-from models.feed_forward import FeedForwardPolicy
+from models.config import AfterstateConfig, MLPConfig
 from models.layers import fan_in_dense
-from models.policy import ActionSpec, DiscreteActions, check_sizes
+from models.policy import ActionSpec, check_sizes
+from models.stepwise import FeedForwardPolicy
 
 ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 
@@ -21,23 +21,21 @@ ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 class MLP(nn.Module):
     """Maps ``[O]`` to ``[num_outputs]`` through hidden layers."""
 
+    config: MLPConfig
     observation_size: int
-    hidden_sizes: tuple[int, ...]
     num_outputs: int
-    activation: str = "tanh"
-    head_scale: float = 1.0
 
     def setup(self):
         """Names the layers ``hidden_0``, ``hidden_1``, ... and ``head``."""
-        inputs = (self.observation_size, *self.hidden_sizes)
+        inputs = (self.observation_size, *self.config.hidden_sizes)
         self.hidden = [fan_in_dense(*sizes) for sizes in itertools.pairwise(inputs)]
-        self.head = fan_in_dense(inputs[-1], self.num_outputs, self.head_scale)
+        self.head = fan_in_dense(inputs[-1], self.num_outputs, self.config.head_scale)
 
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Returns the action before its tanh, or logits."""
-        x = observation
+        x, activate = observation, ACTIVATIONS[self.config.activation]
         for layer in self.hidden:
-            x = ACTIVATIONS[self.activation](layer(x))
+            x = activate(layer(x))
         return self.head(x)
 
 
@@ -56,13 +54,8 @@ class MLPPolicy(FeedForwardPolicy):
     @functools.cached_property
     def network(self) -> MLP:
         """The Flax module."""
-        return MLP(
-            self.observation_size,
-            self.config.hidden_sizes,
-            self.actions.num_outputs,
-            self.config.activation,
-            self.config.head_scale,
-        )
+        size = self.observation_size + self.reads_command
+        return MLP(self.config, size, self.actions.num_outputs)
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial ``"params"`` collection; ``key`` is consumed."""
@@ -80,26 +73,18 @@ class AfterstatePolicy(MLPPolicy):
         """Checks that there are equally many numbers for each choice."""
         super().__post_init__()
         num_choices = getattr(self.actions, "num_actions", 0)
-        require(
-            isinstance(self.actions, DiscreteActions)
-            and self.observation_size % num_choices == 0,
-            "kind",
-            "afterstate",
-            f"observations of {self.observation_size} numbers do not describe each of "
-            f"{num_choices} choices; choose --policy mlp, or Tetris-v0",
-        )
+        if not num_choices or self.observation_size % num_choices:
+            raise ValueError(
+                "policy.kind='afterstate' is not possible: observations of "
+                f"{self.observation_size} numbers do not describe each of "
+                f"{num_choices} choices; choose --policy mlp, or Tetris-v0"
+            )
 
     @functools.cached_property
     def network(self) -> MLP:
         """The Flax module, which rates one choice."""
         size = self.observation_size // self.actions.num_outputs
-        return MLP(
-            size,
-            self.config.hidden_sizes,
-            1,
-            self.config.activation,
-            self.config.head_scale,
-        )
+        return MLP(self.config, size, 1)
 
     def outputs(self, variables: Mapping[str, Any], observation: jax.Array) -> Any:
         """Rates every choice by one member's variables: ``[num_actions]``."""

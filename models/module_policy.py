@@ -1,10 +1,9 @@
 """Any Flax module as a policy: what people bring along need not know of noise.
 
 A member may share ``"params"`` with all others and bring a ``"perturbation"`` (see
-``models/layers.py``). Linen's own ``Dense``, ``Conv`` and ``Embed`` layers then get it
-through an interceptor, in factors, as our layers do. Whatever other weights a module
-has are added up before it is applied: exact for every module, but a member then has its
-own copy of them.
+``models/layers.py``). Linen's own ``Dense`` layers then get it through an interceptor,
+in factors, as our layers do. Whatever other weights a module has are added up before it
+is applied: exact for every module, but a member then has its own copy of them.
 """
 
 import abc
@@ -19,23 +18,17 @@ import jax.numpy as jnp
 
 from models import layers
 from models.config import PolicyConfig
-from models.feed_forward import FeedForwardPolicy
-from models.policy import ActionSpec, check_sizes, select_action, to_environment
+from models.policy import ActionSpec, check_sizes
+from models.stepwise import FeedForwardPolicy, StepwisePolicy
 
-_PERTURBED = {
+_READ = {
     nn.Dense: ("kernel", "bias"),
-    nn.Conv: ("kernel", "bias"),
-    nn.Embed: ("embedding",),
-}
-"""Linen's layers that the interceptor perturbs, and their weights."""
-
-_OURS = {
     layers.Dense: ("kernel", "bias"),
     layers.Conv: ("kernel", "bias"),
     layers.Embed: ("embedding",),
     layers.LayerNorm: ("scale", "bias"),
 }
-"""Layers that perturb themselves."""
+"""Weights whose perturbation a layer reads, Linen's ``Dense`` by an interceptor."""
 
 
 def is_flax_module(thing: Any) -> bool:
@@ -110,19 +103,16 @@ class _Wrapped(abc.ABC):
         """Paths of the weights whose perturbation some layer reads.
 
         Inside ``nn.scan`` and the like a layer finds no perturbation unless the module
-        maps that collection: its weights are then not among them. Nor is a table that
-        ``Embed.attend`` reads, too.
+        maps that collection: its weights are then not among them.
         """
         found: set[tuple[str, ...]] = set()
-        read_otherwise: set[tuple[str, ...]] = set()
 
         def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
             layer = context.module
-            for name in _weights(layer, context.method_name):
-                if layer.has_variable("perturbation", name):
-                    found.add((*layer.path, name))
-            if context.method_name == "attend":
-                read_otherwise.add((*layer.path, "embedding"))
+            if context.method_name == "__call__":
+                for name in _READ.get(type(layer), ()):
+                    if layer.has_variable("perturbation", name):
+                        found.add((*layer.path, name))
             return call(*args, **kwargs)
 
         def run(key: jax.Array) -> Any:
@@ -132,7 +122,7 @@ class _Wrapped(abc.ABC):
                 return self.module.apply(variables, *self.first_inputs())
 
         jax.eval_shape(run, jax.random.key(0))
-        return frozenset(found - read_otherwise)
+        return frozenset(found)
 
     def check_outputs(self, outputs: Any) -> None:
         """Checks that there is one number for each action or choice."""
@@ -168,20 +158,20 @@ class ModulePolicy(_Wrapped, FeedForwardPolicy):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentModulePolicy(_Wrapped):
+class RecurrentModulePolicy(_Wrapped, StepwisePolicy):
     """A module ``(carry, observation) → (carry, outputs)`` as a policy.
 
     Its method ``initial_carry()`` returns the carry before an episode's first step.
     """
 
-    def initial_carry(self) -> Any:
-        """Returns the module's own."""
+    def blank(self) -> Any:
+        """Returns the module's first carry."""
         module: Any = self.module
         return jax.tree.map(jnp.asarray, module.initial_carry())
 
     def first_inputs(self) -> tuple[Any, jax.Array]:
         """Returns the first carry and an observation."""
-        return self.initial_carry(), jnp.zeros(self.observation_shape)
+        return self.blank(), jnp.zeros(self.observation_shape)
 
     def check_returned(self, returned: Any) -> None:
         """Checks that there is another carry, alike, and the outputs."""
@@ -191,7 +181,7 @@ class RecurrentModulePolicy(_Wrapped):
                 f"policy: {name} has initial_carry, so it must return (carry, "
                 f"outputs), not {_shapes(returned)}"
             )
-        carry = jax.eval_shape(self.initial_carry)
+        carry = jax.eval_shape(self.blank)
         if _shapes(carry) != _shapes(returned[0]):
             raise ValueError(
                 f"policy: {name} begins with a carry {_shapes(carry)} and returns one "
@@ -199,24 +189,11 @@ class RecurrentModulePolicy(_Wrapped):
             )
         self.check_outputs(returned[1])
 
-    def apply(
-        self,
-        variables: Mapping[str, Any],
-        carry: Any,
-        observation: jax.Array,
-        reward: jax.Array,
-        first: jax.Array,
-        key: jax.Array,
+    def advance(
+        self, variables: Mapping[str, Any], carry: Any, observation: jax.Array
     ) -> tuple[Any, jax.Array]:
-        """Chooses the action of one step; reads the observation and the carry."""
-        del reward
-        # A select, not a product, so that even NaN in an old carry is forgotten.
-        carry = jax.tree.map(
-            lambda begun, old: jnp.where(first, begun, old), self.initial_carry(), carry
-        )
-        carry, outputs = self.outputs(variables, carry, observation)
-        action = select_action(self.config, self.actions, outputs, key)
-        return carry, to_environment(self.config, self.actions, action)
+        """Applies the module to one member's variables."""
+        return self.outputs(variables, carry, observation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,56 +256,16 @@ def _add(variables: Mapping[str, Any], read: frozenset[tuple[str, ...]]) -> Any:
     )
 
 
-def _weights(layer: nn.Module, method: str) -> tuple[str, ...]:
-    """Returns the weights that a layer's call reads a perturbation for."""
-    if method != "__call__":
-        return ()
-    names = (_PERTURBED | _OURS).get(type(layer), ())
-    if isinstance(layer, nn.Conv):
-        plain = layer.feature_group_count == 1 and layer.mask is None
-        return names if plain else ()
-    return names
-
-
 def _perturb(
     read: frozenset[tuple[str, ...]], call: Any, args: Any, kwargs: Any, context: Any
 ) -> Any:
-    """Adds what a perturbation changes of a layer's outputs (``nn.intercept_methods``).
-
-    Every layer here is linear in each of its weights.
-    """
+    """Adds what a perturbation changes of a ``Dense``'s outputs."""
     outputs, layer = call(*args, **kwargs), context.module
-    if type(layer) not in _PERTURBED or context.method_name != "__call__":
+    if type(layer) is not nn.Dense or context.method_name != "__call__":
         return outputs
     (inputs,) = (*args, *kwargs.values())
-    for name in _PERTURBED[type(layer)]:
-        change = layers.perturbation(layer, name)
-        if change is None or (*layer.path, name) not in read:
-            continue
-        match name:
-            case "kernel" if isinstance(layer, nn.Conv):
-                outputs += _convolved(layer, inputs, change)
-            case "kernel":
-                outputs += layers.times(inputs, change)
-            case "bias":
-                outputs = layers.shift(outputs, change)
-            case "embedding" if isinstance(change, tuple):
-                a, b = change
-                outputs += a[inputs] @ b.T
-            case "embedding":
-                outputs += change[inputs]
+    if (*layer.path, "kernel") in read:
+        outputs += layers.times(inputs, layers.perturbation(layer, "kernel"))
+    if (*layer.path, "bias") in read:
+        outputs = layers.shift(outputs, layers.perturbation(layer, "bias"))
     return outputs
-
-
-def _convolved(layer: nn.Conv, inputs: jax.Array, kernel: Any) -> jax.Array:
-    """Convolves with a perturbation as the layer does with its kernel."""
-    first, second = kernel if isinstance(kernel, tuple) else (kernel, None)
-    if second is not None:
-        shape = layer.get_variable("params", "kernel").shape[:-1]
-        first = first.reshape(*shape, -1)
-    fields = {f.name: getattr(layer, f.name) for f in dataclasses.fields(layer)}
-    fields |= {"features": first.shape[-1], "use_bias": False}
-    fields |= {"parent": None, "name": None}
-    convolve: Any = nn.Conv(**fields)
-    outputs = convolve.apply({"params": {"kernel": first}}, inputs)
-    return outputs if second is None else layers.times(outputs, second.T)

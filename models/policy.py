@@ -13,7 +13,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from models.config import PolicyConfig, require
+from models.config import PolicyConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +89,9 @@ def binned(config: PolicyConfig, actions: ActionSpec) -> ActionSpec:
     """
     if config.action_bins is None:
         return actions
-    require(
+    config.require(
         isinstance(actions, BoxActions),
         "action_bins",
-        config.action_bins,
         "the environment's actions are choices already; leave it out",
     )
     return dataclasses.replace(actions, bins=config.action_bins)
@@ -102,27 +101,34 @@ def check_sizes(
     config: PolicyConfig, observation_size: int, actions: ActionSpec
 ) -> None:
     """Raises ``ValueError`` where a config does not fit its environment."""
-    require(
-        observation_size >= 1,
-        "observation_size",
-        observation_size,
-        "it must be at least 1; flatten the observation into a vector",
-    )
+    if observation_size < 1:
+        raise ValueError(
+            f"policy.observation_size={observation_size} is not possible: it must be "
+            "at least 1; flatten the observation into a vector"
+        )
     if isinstance(actions, BoxActions):
         bounded = all(map(math.isfinite, actions.low + actions.high))
-        require(
+        config.require(
             bounded or config.action_scale == "none",
             "action_scale",
-            config.action_scale,
             "the action space has infinite bounds, nothing to scale to; "
             "set policy.action_scale none",
         )
-        require(
+        config.require(
             not config.sample_actions or actions.bins is not None,
             "sample_actions",
-            config.sample_actions,
             "only discrete actions are sampled, these are real-valued; leave it out, "
             "or set policy.action_bins",
+        )
+
+
+def check_image(kind: str, shape: tuple[int, ...], smallest: int) -> None:
+    """Raises ``ValueError`` unless an image has so many rows and columns."""
+    if min(shape[1:]) < smallest:
+        raise ValueError(
+            f"policy {kind} takes images (C, H, W) of at least {smallest} × {smallest} "
+            f"pixels, got the shape {shape}: put the channels first, or choose another "
+            "env.id"
         )
 
 
@@ -132,7 +138,7 @@ def select_action(
     """Turns the network's outputs into its action.
 
     Args:
-        config: says whether discrete actions are sampled.
+        config: says whether choices are sampled.
         actions: the action space.
         outputs: ``[A]``, ``[A · bins]`` logits or ``[num_actions]`` logits.
         key: consumed where actions are sampled, ignored elsewhere.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jax_es.benchmarks.measure import falls
 from jax_es.benchmarks.rows import MEAN_LENGTHS, config_of
 from jax_es.distributed.sharded import packed
 from jax_es.es.openai_es import openai_es
@@ -134,21 +135,16 @@ def side_by_side(folder: Path) -> list[dict[str, Any]]:
         generations = read_metrics(folder / name.replace(" ", "-"))[1:4]
         speeds = [each.env_steps_per_second for each in generations]
         others = [1000 * each.seconds_other for each in generations]
-        rows.append(
-            {
-                "name": name,
-                "steps_per_second": sorted(speeds),
-                "other_milliseconds": sorted(others),
-            }
-        )
+        measured = {"steps_per_second": sorted(speeds)}
+        rows.append({"name": name, **measured, "other_milliseconds": sorted(others)})
     return rows
 
 
-def seconds(function: Callable[[], object], repeats: int = 3) -> float:
-    """Returns the least seconds of this process' core that a call takes."""
+def seconds(function: Callable[[], object]) -> float:
+    """Returns the least seconds of this process' core that one of three calls takes."""
     function()  # compiles
     taken = []
-    for _ in range(repeats):
+    for _ in range(3):
         began = time.process_time()
         function()
         taken.append(time.process_time() - began)
@@ -183,13 +179,6 @@ def curves(network: str, costs: Costs) -> dict[str, list[dict[str, float]]]:
             for point in points
         ]
     return result
-
-
-def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
-    """Draws lengths: after 20 steps bodies fall at any one alike, or at 1000."""
-    if mean == 1000:
-        return np.full(count, mean)
-    return np.minimum(20 + rng.geometric(1 / (mean - 20), count), 1000)
 
 
 def shard_seconds(lengths: np.ndarray, num_slots: int, costs: Costs) -> float:

@@ -7,12 +7,11 @@ one rollout, in which every episode has its own damage.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import require
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.emitters import Weights
 from jax_es.illumination.repertoire import SavedArchive
@@ -83,78 +82,79 @@ def adapt_run(
         seeds: robots of each damage and rule; they differ in how episodes begin.
         exhaustive: also try every elite in every damaged robot.
         say: told of every round.
-
-    Raises:
-        ConfigError: for an archive without elites.
     """
     elites = saved.archive.elites()
-    require(len(elites) > 0, "the archive has no elites; illuminate for longer.")
     robots: list[tuple[str, Rule, int]] = [
         (name, rule, seed)
         for name in damages
         for rule in rules
         for seed in range(seeds)
     ]
-    intact = _Intact(
-        saved.config.env.id, np.ones(len(next(iter(damages.values())).strength))
-    )
-    with _Player(saved, max(len(robots), len(elites), seeds)) as play:
-        promise = play.promise(config.reevaluations, intact)
-        best = play.often(int(promise.argmax()), intact, seeds)
+    episodes: list[_Episode] = [(seed, damages[name]) for name, _, seed in robots]
+    motors = next(iter(damages.values())).strength.shape
+    intact = _Intact(saved.config.env.id, np.ones(motors))
+    with _Player(saved, max(len(robots), len(elites), seeds)) as player:
+        promise = elites.fitness
+        if config.reevaluations:
+            promise = player.promise(config.reevaluations, intact)
+        best = player.often(int(promise.argmax()), intact, seeds)
         say(
             f"undamaged, the best elite comes to {best:.1f} in {seeds} episodes; the "
             f"archive says {elites.fitness.max():.1f}"
         )
-        limits: dict[str, float | None] = dict.fromkeys(damages)
-        for name, robot in damages.items() if exhaustive else ():
-            found = play.promise(max(config.reevaluations, 1), robot)
-            limits[name] = play.often(int(found.argmax()), robot, seeds)
+        limits = dict.fromkeys(damages)
+        for name, damage in damages.items() if exhaustive else ():
+            found = player.promise(max(config.reevaluations, 1), damage)
+            limits[name] = player.often(int(found.argmax()), damage, seeds)
             say(f"{name}: the best of all elites comes to {limits[name]:.1f}")
         searches = [
             Search(saved.archive, promise, config, rule, stream(seed, "adaptation"))
             for _, rule, seed in robots
         ]
-        for number in range(1, config.trials + 1):
-            open_ = [i for i, search in enumerate(searches) if not search.is_over]
-            if not open_:
-                break
-            chosen = np.array([searches[i].next() for i in open_])
-            found = play(
-                chosen,
-                np.array([robots[i][2] for i in open_]),
-                number,
-                [damages[robots[i][0]] for i in open_],
-            )
-            for i, position, value in zip(open_, chosen, found, strict=True):
-                searches[i].tell(int(position), float(value))
-            say(f"trial {number}/{config.trials}: {len(open_)} robots")
-        kept = [s.tried[int(np.argmax(s.fitness))] for s in searches]
-        again = [
-            play(
-                np.array(kept),
-                np.array([seed for *_, seed in robots]),
-                _REEVALUATION + number,
-                [damages[name] for name, *_ in robots],
-            )
-            for number in range(1, 1 + max(config.reevaluations, 1))
-        ]
+        _search(player, episodes, searches, config.trials, say)
+        kept = np.array([s.tried[int(np.argmax(s.fitness))] for s in searches])
+        numbers = range(1, 1 + max(config.reevaluations, 1))
+        again = [player(kept, episodes, _REEVALUATION + number) for number in numbers]
     return [
         Recovery(
             *robot,
-            elites.cell[s.tried].tolist(),
-            s.fitness,
+            elites.cell[search.tried].tolist(),
+            search.fitness,
             value,
             best,
             limits[robot[0]],
         )
-        for robot, s, value in zip(
+        for robot, search, value in zip(
             robots, searches, np.nanmean(again, axis=0).tolist(), strict=True
         )
     ]
 
 
+def _search(
+    player: "_Player",
+    episodes: Sequence["_Episode"],
+    searches: Sequence[Search],
+    trials: int,
+    say: Callable[[str], None],
+) -> None:
+    """Lets each robot try elites until its search is over; a round is one rollout."""
+    for number in range(1, trials + 1):
+        going = [i for i, search in enumerate(searches) if not search.is_over]
+        if not going:
+            return
+        chosen = np.array([searches[i].next() for i in going])
+        found = player(chosen, [episodes[i] for i in going], number)
+        for i, position, value in zip(going, chosen, found, strict=True):
+            searches[i].tell(int(position), float(value))
+        say(f"trial {number}/{trials}: {len(going)} robots")
+
+
+_Episode: TypeAlias = tuple[int, Damage]
+"""A robot's seed, and what broke; those of one seed begin a trial alike."""
+
+
 class _Intact(NamedTuple):
-    """A robot that is not damaged."""
+    """What is not damaged."""
 
     env_id: str
     strength: np.ndarray
@@ -165,8 +165,8 @@ _REEVALUATION = 1_000_000
 kept elites are judged by the next ones."""
 
 
-class _Player:
-    """Plays one episode for each robot.
+class _Player(contextlib.ExitStack):
+    """Plays episodes; closing it releases the simulations.
 
     Args:
         saved: whose elites play.
@@ -174,23 +174,14 @@ class _Player:
     """
 
     def __init__(self, saved: SavedArchive, most: int) -> None:
+        super().__init__()
         self._saved, self._most = saved, most
-        self._stack = contextlib.ExitStack()
         self._bodies: dict[str, EvaluationParts] = {}
         weights = Weights(self._body(saved.config.env.id).policy.init)
-        elites = saved.archive.elites()
-        members = weights.trees(jnp.asarray(elites.weights))
-        first = weights.tree(jnp.asarray(elites.weights[0]))
-        self._population = MaterializedPopulation(first, members)
-        self._fitness = elites.fitness
-
-    def __enter__(self) -> "_Player":
-        """Returns it."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Releases the simulations."""
-        self._stack.close()
+        vectors = jnp.asarray(saved.archive.elites().weights)
+        self._population = MaterializedPopulation(
+            weights.tree(vectors[0]), weights.trees(vectors)
+        )
 
     def _body(self, env_id: str) -> EvaluationParts:
         """Returns what evaluates robots of a body."""
@@ -198,55 +189,44 @@ class _Player:
             config = self._saved.config
             env = dataclasses.replace(config.env, id=env_id)
             parts = build_evaluation(dataclasses.replace(config, env=env), self._most)
-            self._stack.callback(parts.close)
+            self.callback(parts.close)
             self._bodies[env_id] = parts
         return self._bodies[env_id]
 
-    def promise(self, episodes: int, robot: Damage) -> np.ndarray:
-        """Returns ``[N]`` what each elite comes to in a robot.
-
-        Args:
-            episodes: of each; 0 for what the archive says.
-            robot: whose.
-        """
-        if episodes == 0:
-            return self._fitness
-        count = len(self._fitness)
+    def promise(self, episodes: int, damage: Damage) -> np.ndarray:
+        """Returns ``[N]``, the mean of so many episodes of each elite."""
+        count = len(self._saved.archive.elites())
         elite = np.tile(np.arange(count), episodes)
-        seed = np.repeat(np.arange(episodes), count)
-        found = self(elite, seed, _REEVALUATION, [robot] * len(elite))
-        found = found.reshape(episodes, count)
+        played = [(seed, damage) for seed in range(episodes) for _ in range(count)]
+        found = self(elite, played, _REEVALUATION).reshape(episodes, count)
         # One that fails promises nothing.
         return np.where(np.isfinite(found).all(axis=0), found.mean(axis=0), 0.0)
 
-    def often(self, elite: int, robot: Damage, seeds: int) -> float:
+    def often(self, elite: int, damage: Damage, seeds: int) -> float:
         """Returns the mean of an episode for each seed; not those of promises."""
-        which = np.full(seeds, elite)
-        found = self(which, np.arange(seeds), 0, [robot] * seeds)
+        played = [(seed, damage) for seed in range(seeds)]
+        found = self(np.full(seeds, elite), played, 0)
         return float(found[np.isfinite(found)].mean())
 
     def __call__(
-        self,
-        elite: np.ndarray,
-        seed: np.ndarray,
-        number: int,
-        robots: Sequence[Damage],
+        self, elite: np.ndarray, episodes: Sequence[_Episode], number: int
     ) -> np.ndarray:
         """Returns ``[R]`` fitness.
 
         Args:
-            elite: ``[R]``, whose turn it is for each robot.
-            seed: ``[R]``, the robots'. Those of one seed begin their episode alike.
+            elite: ``[R]``, whose turn it is in each episode.
+            episodes: R of them.
             number: of the trial.
-            robots: R of them.
         """
         # Drawn apart from those that filled the archive.
-        begins = np.array(
-            [stream(int(s), "adaptation", number + 1).integers(2**31) for s in seed],
-            np.int32,
-        )
-        found, bodies = np.zeros(len(elite)), np.array([r.env_id for r in robots])
-        strength = np.stack([robot.strength for robot in robots])
+        begins = [
+            stream(seed, "adaptation", number + 1).integers(2**31)
+            for seed, _ in episodes
+        ]
+        begins = np.array(begins, np.int32)
+        strength = np.stack([damage.strength for _, damage in episodes])
+        bodies = np.array([damage.env_id for _, damage in episodes])
+        found = np.zeros(len(episodes))
         for body in dict.fromkeys(bodies.tolist()):
             parts, which = self._body(body), np.flatnonzero(bodies == body)
             limit = parts.env.max_episode_steps
@@ -259,8 +239,7 @@ class _Player:
             )
             view = view_of(parts.config, None)
             result = parts.rollout.evaluate(self._population, tasks, view)
-            es, one_each = parts.config.es, np.arange(len(which))
-            found[which] = fitness(result, one_each, es)
+            found[which] = fitness(result, np.arange(len(which)), parts.config.es)
         return found
 
 
@@ -273,29 +252,19 @@ def table(recoveries: Sequence[Recovery]) -> str:
     """
     heads = ["damage", "rule", "trials", "first trial", "best trial", "kept"]
     heads += ["share of intact", "best of all elites"]
-    rows = []
+    lines = [heads, ["---"] * len(heads)]
     for (damage, rule), robots in by_damage_and_rule(recoveries).items():
-        intact, limit = robots[0].intact, robots[0].limit
-        medians = [
-            np.median([value(robot) for robot in robots])
-            for value in (
-                lambda robot: robot.fitness[0],
-                lambda robot: max(robot.fitness),
-                lambda robot: robot.kept,
-            )
+        numbers = [
+            (len(r.fitness), r.fitness[0], max(r.fitness), r.kept) for r in robots
         ]
+        trials, *medians = np.median(numbers, axis=0)
+        intact, limit = robots[0].intact, robots[0].limit
         shares = [
             "" if value is None or intact <= 0 else f"{value / intact:.0%}"
             for value in (medians[-1], limit)
         ]
-        rows.append(
-            [
-                *(damage, rule, f"{np.median([len(r.fitness) for r in robots]):.0f}"),
-                *(f"{median:.1f}" for median in medians),
-                *shares,
-            ]
-        )
-    lines = [heads, ["---"] * len(heads), *rows]
+        cells = [f"{trials:.0f}", *(f"{median:.1f}" for median in medians), *shares]
+        lines.append([damage, rule, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -1,11 +1,13 @@
 """What proposes the policies that an archive is filled with.
 
-Both draw from (seed, generation) alone, and know the archive only by its elites, so
-that a resumed run proposes what an uninterrupted one would.
+``ask`` returns the members to evaluate. ``tell`` is told θ as its own evaluation showed
+it and the members without their weights, and returns what the archive is offered of
+them. Both emitters draw from (seed, generation) alone, and know the archive only by its
+elites, so that a resumed run proposes what an uninterrupted one would.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +29,6 @@ MOST_NOVEL, BEST = 5, 2
 NEIGHBOURS = 10
 """Of a descriptor, whose mean distance is its novelty."""
 
-Members = MaterializedPopulation | AntitheticPopulation
-"""Populations around a mean."""
-
 
 class Candidates(NamedTuple):
     """Policies that may become elites."""
@@ -40,34 +39,6 @@ class Candidates(NamedTuple):
     """``[P]``."""
     descriptors: np.ndarray
     """``[P, B]``."""
-
-
-class Emitter(Protocol):
-    """Proposes a generation's policies."""
-
-    def ask(self, generation: int, elites: Elites) -> Members:
-        """Returns the members to evaluate; its mean is what people look at."""
-        ...
-
-    def tell(
-        self, generation: int, mean: Candidates, members: Candidates
-    ) -> Candidates:
-        """Returns what the archive is offered of the generation.
-
-        Args:
-            generation: that of :meth:`ask`.
-            mean: the population's mean as its evaluation showed it, ``P`` = 1.
-            members: fitness and descriptors of the members; their weights are empty.
-        """
-        ...
-
-    def state(self) -> PyTree:
-        """Returns what the next generation needs besides the archive."""
-        ...
-
-    def restore(self, state: PyTree) -> None:
-        """Takes up what a checkpoint has of :meth:`state`."""
-        ...
 
 
 class Weights:
@@ -104,11 +75,6 @@ class IsoLine:
 
     ε ~ N(0, I) and z ~ N(0, 1) (Vassiliades & Mouret 2018, arXiv 1804.03906). The first
     generations are networks' initial weights with noise.
-
-    Args:
-        config: the archive's.
-        weights: of the policy.
-        seed: of the run.
     """
 
     def __init__(self, config: ArchiveConfig, weights: Weights, seed: int) -> None:
@@ -145,7 +111,7 @@ class IsoLine:
         return members._replace(weights=self._proposed)
 
     def state(self) -> PyTree:
-        """Returns nothing: (seed, generation) and the elites say it all."""
+        """Returns what the next generation needs besides the archive: nothing."""
         return {}
 
     def restore(self, state: PyTree) -> None:
@@ -173,12 +139,6 @@ class EvolutionStrategies:
     In turn ``steps_per_parent`` updates towards novelty, from one of the most novel
     elites, and as many towards fitness, from one of the best. θ alone is offered to the
     archive, as its evaluation shows it; the members serve the estimate.
-
-    Args:
-        config: the archive's.
-        weights: of the policy.
-        seed: of the run.
-        strategy: OpenAI-ES as the run configures it.
     """
 
     def __init__(
@@ -189,7 +149,7 @@ class EvolutionStrategies:
         self._es = self._begin(0, weights.draw(seed, 0, 1)[0])
         self._seen: np.ndarray | None = None  # ``[S, B]``, of the means so far
 
-    def ask(self, generation: int, elites: Elites) -> Members:
+    def ask(self, generation: int, elites: Elites) -> AntitheticPopulation:
         """Returns the members around the present θ, or around another elite."""
         if generation and generation % self._config.steps_per_parent == 0:
             rng = stream(self._seed, "variation operators", generation)

@@ -11,7 +11,6 @@ import numpy as np
 from jax_es.illumination.archive import Added, Archive
 from jax_es.illumination.emitters import (
     Candidates,
-    Emitter,
     EvolutionStrategies,
     IsoLine,
     Weights,
@@ -33,11 +32,11 @@ class Illumination:
     Args:
         parts: what evaluates; :class:`~jax_es.training.parts.Parts` for emitter es.
         settings: the archive, and what fills it.
-        emitter: what fills it, if not what the settings say.
 
     Attributes:
         config: of the parts.
         archive: the elites so far.
+        emitter: proposes policies; another one may take its place.
         weights: policies as vectors.
         generation: generations done.
         total_env_steps: environment steps taken, evaluation included.
@@ -46,25 +45,20 @@ class Illumination:
         is_best: whether the last generation's was the highest.
     """
 
-    def __init__(
-        self,
-        parts: EvaluationParts,
-        settings: ArchiveConfig,
-        emitter: Emitter | None = None,
-    ) -> None:
+    def __init__(self, parts: EvaluationParts, settings: ArchiveConfig) -> None:
         config = self.config = parts.config
         self._parts = parts
         size = getattr(parts.env, "descriptor_size", 0)
         axes = axes_of(settings, config.env.descriptor, size)
         self.weights = Weights(parts.policy.init)
         self.archive = Archive(settings, axes, self.weights.size, config.seed)
-        if emitter is None:
-            known = settings, self.weights, config.seed
-            if isinstance(parts, Parts):
-                emitter = EvolutionStrategies(*known, parts.strategy)
-            else:
-                emitter = IsoLine(*known)
-        self.emitter, self._settings = emitter, settings
+        known = settings, self.weights, config.seed
+        self.emitter: IsoLine | EvolutionStrategies = (
+            EvolutionStrategies(*known, parts.strategy)
+            if isinstance(parts, Parts)
+            else IsoLine(*known)
+        )
+        self._settings = settings
         self.generation, self.total_env_steps = 0, 0
         self.best_evaluation_return = -math.inf
         self.is_best = False

@@ -11,7 +11,7 @@ from jax_es.checks import require
 from jax_es.illumination.archive import Archive, Elites
 from jax_es.illumination.emitters import Weights
 from jax_es.illumination.settings import ArchiveConfig, axes_of, settings_of
-from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES
@@ -36,7 +36,7 @@ def read_archive(run: str | os.PathLike[str]) -> SavedArchive:
     """Reads the archive of a run as it was last saved; imports nothing that it names.
 
     Raises:
-        ConfigError: the folder is no run of ``illuminate``.
+        ConfigError: the folder is no run of ``illuminate``, or has no elite.
         CheckpointError: it has no checkpoint, or a damaged one.
     """
     directory = find_run(run)
@@ -48,17 +48,10 @@ def read_archive(run: str | os.PathLike[str]) -> SavedArchive:
     )
     settings = settings_of(method)
     restored = Checkpoints(directory.checkpoints).restore("last")
-    try:
-        state = restored.state["archive"]
-        axes = axes_of(settings, config.env.descriptor, len(state["low"]))
-        # Not the elites' shape: there may be none.
-        num_weights = sum(map(np.size, jax.tree.leaves(restored.state["es"]["mean"])))
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"checkpoint {restored.step} of {directory.path} has no archive (no "
-            f"{error}); restore the run from a copy."
-        ) from error
-    centroids = state.get("centroids")
+    state = restored.state.get("archive", {})
+    require("cell" in state, f"{directory.path} has no elites; illuminate for longer.")
+    axes = axes_of(settings, config.env.descriptor, len(state["low"]))
+    num_weights, centroids = state["weights"].shape[1], state.get("centroids")
     archive = Archive(settings, axes, num_weights, centroids=centroids)
     archive.restore(state)
     return SavedArchive(config, settings, archive, restored.step)
@@ -111,8 +104,12 @@ class Repertoire(Mapping[int, LoadedPolicy]):
         return self._saved.archive
 
     def cell_of(self, descriptors: PyTree) -> np.ndarray:
-        """Returns the cells ``[P]`` in which descriptors ``[P, B]`` lie."""
-        return self.archive.cell_of(np.asarray(descriptors, np.float64))
+        """Returns the cells ``[P]`` in which descriptors ``[P, B]`` lie.
+
+        Raises:
+            ConfigError: they have another shape.
+        """
+        return self.archive.cell_of(descriptors)
 
     def params(self, cell: int) -> PyTree:
         """Returns an elite's ``"params"``, NumPy arrays.

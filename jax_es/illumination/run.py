@@ -6,7 +6,6 @@ Its θ is the best elite (or the policy that es improves): ``evaluate``, ``plot`
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
-from jax_es.runs.metrics import MetricsWriter, records_so_far
+from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
@@ -130,8 +129,6 @@ def _run(
     """Runs the generations to the end of the run; records and saves them."""
     config, archive = illumination.config, illumination.archive
     first = saved = recorded = illumination.generation
-    kept = records_so_far(run.path)[:first]
-    began = time.perf_counter() - (kept[-1].seconds_elapsed if kept else 0.0)
     progress = Progress(
         config.num_generations,
         first,
@@ -165,9 +162,7 @@ def _run(
         try:
             while not _is_finished(config, illumination):
                 progress.generation_started(illumination.generation)
-                record = illumination.advance(
-                    on_step, lambda: time.perf_counter() - began
-                )
+                record = illumination.advance(on_step, writer.elapsed)
                 # The record first: a run killed before the checkpoint repeats the
                 # generation, and its first record is dropped.
                 writer.write(record)

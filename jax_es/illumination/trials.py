@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_es.checks import ConfigError
+from jax_es.checks import optional
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.settings import Rule, TrialConfig
 
@@ -103,13 +103,9 @@ class Search:
 
 
 def _gaussian_process(config: TrialConfig) -> Any:
-    try:
+    with optional("trials need scikit-learn", "archives"):
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import Matern
-    except ImportError as error:
-        raise ConfigError(
-            f"trials need scikit-learn ({error}); pip install -e '.[archives]'."
-        ) from error
     nothing: Any = None  # its type stub knows no None
     return GaussianProcessRegressor(
         Matern(config.length_scale, nu=2.5), alpha=config.noise, optimizer=nothing

@@ -4,39 +4,28 @@ from pathlib import Path
 
 import numpy as np
 
-from jax_es.checks import require
 from jax_es.evaluation.video import record_video
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.repertoire import load_archive
 
 
-def record_elites(run: Path, file: Path, count: int = 9, seed: int = 0) -> list[int]:
-    """Records an episode of each of the most different good elites, in three columns.
+def record_elites(run: Path, file: Path) -> None:
+    """Records an episode of each of nine elites that differ most, in three columns.
 
     Args:
         run: the archive's.
         file: ``.mp4`` or ``.gif``; its folder is created.
-        count: how many, at most.
-        seed: of every episode.
-
-    Returns:
-        Their cells, the best one first.
 
     Raises:
         ConfigError: there is no encoder, no renderer, or no elite.
     """
     repertoire = load_archive(run)
     elites = repertoire.elites
-    require(len(elites) > 0, f"{run} has no elites; illuminate for longer.")
-    chosen = different(repertoire.archive, count)
-    policies = {
-        " ".join(f"{number:.2g}" for number in elites.descriptors[i]): repertoire[
-            int(elites.cell[i])
-        ]
-        for i in chosen
-    }
-    record_video(policies, repertoire.config.env, file, seed, columns=3)
-    return elites.cell[chosen].tolist()
+    policies = {}
+    for i in different(repertoire.archive, 9):
+        title = " ".join(f"{number:.2g}" for number in elites.descriptors[i])
+        policies[title] = repertoire[int(elites.cell[i])]
+    record_video(policies, repertoire.config.env, file, seed=0, columns=3)
 
 
 def different(archive: Archive, count: int) -> list[int]:
@@ -47,7 +36,7 @@ def different(archive: Archive, count: int) -> list[int]:
     elites, axes = archive.elites(), archive.axes
     places = elites.descriptors / np.subtract(axes.high, axes.low)
     good = np.flatnonzero(elites.fitness >= np.median(elites.fitness))
-    chosen = [archive.best] if len(elites) else []
+    chosen = [archive.best]
     while len(chosen) < min(count, len(good)):
         ways = np.linalg.norm(places[good, None] - places[chosen], axis=-1)
         chosen.append(int(good[ways.min(axis=1).argmax()]))

@@ -85,7 +85,7 @@ def main(kind, folder, generations, *options):
     settings = request.arguments.archive
     parts = build_parts(request.config, settings)
     with contextlib.closing(parts), MetricsWriter(folder) as writer:
-        illumination = Illumination(parts, settings, emitter=object())
+        illumination = Illumination(parts, settings)
         illumination.emitter = RibsEmitters(
             kind, settings, illumination, request.config.seed
         )

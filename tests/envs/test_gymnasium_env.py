@@ -11,36 +11,9 @@ import pytest
 
 from envs.faults import EnvironmentFailure
 from envs.gymnasium_env import GymnasiumVectorEnv
+from tests.envs.following import follow
 
 NUM_ENVS = 3
-
-
-def check_against_gymnasium(env, singles, num_steps):
-    """Every slot starts its next episode at once; slots are soon out of phase."""
-    due = np.ones(NUM_ENVS, bool)
-    episodes = np.zeros(NUM_ENVS, int)
-    for single in singles:
-        single.action_space.seed(0)
-    for _ in range(num_steps):
-        if due.any():
-            episodes += due
-            # Every second episode goes on with the generator of the one before.
-            seeds = [
-                int(100 * i + episodes[i]) if episodes[i] % 2 else None
-                for i in range(NUM_ENVS)
-            ]
-            observations, _ = env.reset(seed=seeds, options={"reset_mask": due})
-            for i in np.flatnonzero(due):
-                expected, _ = singles[i].reset(seed=seeds[i])
-                assert np.array_equal(observations[i], expected)
-        actions = np.stack([single.action_space.sample() for single in singles])
-        outcome = env.step(actions)
-        for i, single in enumerate(singles):
-            expected = single.step(actions[i])
-            assert np.array_equal(outcome[0][i], expected[0])
-            assert tuple(x[i] for x in outcome[1:4]) == expected[1:4]
-        due = outcome[2] | outcome[3]
-    return episodes
 
 
 @pytest.mark.parametrize(
@@ -57,7 +30,7 @@ def test_equals_gymnasium(env_id, options, num_steps):
     assert env.single_observation_space == singles[0].observation_space
     assert env.single_action_space == singles[0].action_space
     assert env.max_episode_steps == singles[0].spec.max_episode_steps
-    episodes = check_against_gymnasium(env, singles, num_steps)
+    episodes = follow(env, singles, num_steps)
     assert env_id == "MountainCarContinuous-v0" or (episodes > 1).all()
 
 
@@ -67,7 +40,7 @@ def test_processes_equal_gymnasium():
     )
     singles = [gymnasium.make("CartPole-v1") for _ in range(NUM_ENVS)]
     try:
-        assert (check_against_gymnasium(env, singles, 60) > 1).all()
+        assert (follow(env, singles, 60) > 1).all()
         # Ctrl-C reaches every process of a terminal; this one decides what to do.
         for child in multiprocessing.active_children():
             os.kill(child.pid, signal.SIGINT)

@@ -30,7 +30,6 @@ def test_chooses_the_engine(env_id, engine):
         ("Humanoid", "no environment 'Humanoid'; did you mean Humanoid-v5, Humanoid"),
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
         ("zzz", "no environment 'zzz'; gymnasium.pprint_registry"),
-        (7, "no environment 7"),
         ("no_such_module:X-v0", "cannot be made: No module named 'no_such_module'"),
         ("gymnasium:Nothing-v0", "gymnasium:Nothing-v0 cannot be made"),
         ("gymnasium:", "no environment 'gymnasium:'; expected module:id"),

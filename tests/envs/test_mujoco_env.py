@@ -12,6 +12,7 @@ from mujoco.batch import SimulationError
 
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_env import MujocoVectorEnv
+from tests.envs.following import follow
 
 NUM_ENVS = 3
 # Reward of the last bit: Gymnasium squares scalars there, with C's pow (REFERENCE, 7).
@@ -27,37 +28,6 @@ UNHEALTHY = {"terminate_when_unhealthy": False, "max_episode_steps": 120}
 WITH_HEALTH = ("Ant-v5", "Hopper-v5", "Humanoid-v4", "Humanoid-v5", "Walker2d-v5")
 
 
-class Slot:
-    """One of Gymnasium's environments, following one slot of ours."""
-
-    def __init__(self, env_id, index, options):
-        self.env = gymnasium.make(env_id, **options)
-        self.index = index
-        self.episode = 0
-        self.seed = None
-
-    def next_seed(self):
-        """Every second episode goes on with the generator of the one before."""
-        self.episode += 1
-        self.seed = 1000 * self.index + self.episode if self.episode % 2 else None
-        return self.seed
-
-    def check_reset(self, observations):
-        expected, _ = self.env.reset(seed=self.seed)
-        assert np.array_equal(observations[self.index], expected.astype(np.float32))
-
-    def check_step(self, action, outcome, reward_rtol):
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if "reward_survive" in info:
-            healthy = outcome[4]["reward_survive"][self.index]
-            assert healthy == info["reward_survive"]
-        actual = [values[self.index] for values in outcome[:4]]
-        assert np.array_equal(actual[0], observation.astype(np.float32))
-        np.testing.assert_allclose(actual[1], reward, rtol=reward_rtol, atol=0)
-        assert (actual[2], actual[3]) == (terminated, truncated)
-        return terminated or truncated
-
-
 @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 @pytest.mark.parametrize(
     ("env_id", "options"),
@@ -66,38 +36,27 @@ class Slot:
 )
 def test_equals_gymnasium(env_id, options):
     """Whole episodes, out of phase, actions beyond their bounds: equal to the bit."""
-    slots = [Slot(env_id, index, options) for index in range(NUM_ENVS)]
+    singles = [gymnasium.make(env_id, **options) for _ in range(NUM_ENVS)]
     env = MujocoVectorEnv(env_id, NUM_ENVS, **options)
-    assert env.single_action_space == slots[0].env.action_space
-    assert env.single_observation_space.shape == slots[0].env.observation_space.shape
-    assert env.max_episode_steps == slots[0].env.spec.max_episode_steps
-
+    assert env.single_action_space == singles[0].action_space
+    assert env.single_observation_space.shape == singles[0].observation_space.shape
+    assert env.max_episode_steps == singles[0].spec.max_episode_steps
     low, high = 1.2 * env.single_action_space.low, 1.2 * env.single_action_space.high
-    actions_generator = np.random.default_rng(0)
-    due = np.ones(NUM_ENVS, bool)
-    num_ended = num_unhealthy = 0
-    for step in range(NUM_STEPS.get(env_id, 300)):
-        if step in (7, 20):  # some begin again in the middle of an episode
-            due[step % NUM_ENVS] = True
-        if due.any():
-            seeds = [slot.next_seed() if due[slot.index] else None for slot in slots]
-            observations, _ = env.reset(seed=seeds, options={"reset_mask": due})
-            for slot in slots:
-                if due[slot.index]:
-                    slot.check_reset(observations)
-        actions = actions_generator.uniform(low, high, env.action_space.shape)
-        actions = actions.astype(np.float32)
-        outcome = env.step(actions)
-        assert not outcome[4]["simulation_failed"].any()
-        rtol = REWARD_RTOL.get(env_id, 0)
-        due = np.array(
-            [slot.check_step(actions[slot.index], outcome, rtol) for slot in slots]
-        )
-        num_ended += due.sum()
-        num_unhealthy += env._task.unhealthy().sum()
-    assert num_ended > 0
+    rng, unhealthy = np.random.default_rng(0), []
+
+    def draw():
+        return rng.uniform(low, high, env.action_space.shape).astype(np.float32)
+
+    def on_step(info):
+        assert not info["simulation_failed"].any()
+        unhealthy.extend(env._task.unhealthy())
+
+    rtol = REWARD_RTOL.get(env_id, 0)
+    num_steps = NUM_STEPS.get(env_id, 300)
+    episodes = follow(env, singles, num_steps, draw, rtol, on_step)
+    assert episodes.sum() > NUM_ENVS + 2  # more than begin, and begin again
     if options:  # steps of fallen bodies are among them
-        assert num_unhealthy > 100
+        assert sum(unhealthy) > 100
     env.close()
 
 
@@ -125,15 +84,14 @@ def break_engine(env, actions):
     env._batch.step = failing_step
 
 
-@pytest.mark.parametrize("env_id", ["Humanoid-v5"])
 @pytest.mark.parametrize(
     "break_one", [break_qpos, break_qacc, break_action, break_engine]
 )
 def test_a_failed_simulation_ends_its_episode_only(
-    env_id, break_one, monkeypatch, tmp_path, capfd
+    break_one, monkeypatch, tmp_path, capfd
 ):
     monkeypatch.chdir(tmp_path)
-    env, sound = (MujocoVectorEnv(env_id, 3, num_threads=2) for _ in range(2))
+    env, sound = (MujocoVectorEnv("Humanoid-v5", 3, num_threads=2) for _ in range(2))
     env.reset(seed=0)
     sound.reset(seed=0)
     env.action_space.seed(0)
@@ -198,12 +156,11 @@ def num_tasks():
     not os.path.isdir("/proc/self/task"),
     reason="counts threads in /proc, which Linux alone has",
 )
-@pytest.mark.parametrize("env_id", ["Ant-v5"])
-def test_close_ends_the_threads_when_no_view_is_left(env_id):
+def test_close_ends_the_threads_when_no_view_is_left():
     gc.collect()  # other tests' environments, whose threads end a little later
     time.sleep(0.1)
     before = num_tasks()
-    env = MujocoVectorEnv(env_id, 4, num_threads=4)
+    env = MujocoVectorEnv("Ant-v5", 4, num_threads=4)
     env.reset(seed=0)
     view = env._task.qpos
     expected = view.copy()

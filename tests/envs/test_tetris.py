@@ -6,6 +6,7 @@ import pytest
 
 from envs.make import make
 from envs.tetris import HEIGHT, NUM_PLACEMENTS, PIECES, WIDTH, TetrisVectorEnv
+from tests.envs.following import follow
 
 
 def board(*lines):
@@ -58,29 +59,6 @@ def test_numbers_of_a_wall_by_hand():
     lying = described(env)[0]  # over columns 0 to 3, on the highest
     np.testing.assert_array_equal(lying[:10], [4, 4, 4, 4, 0, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(lying[-2:], [4, 16 - 5 - 4])
-
-
-def test_full_rows_vanish_and_what_is_above_comes_down():
-    wall = "##........", ".#########", "#.########", ".#########"
-    env = game("I", *wall)
-    rows = described(env)
-    # Upright on the left: it stands on column 0's highest cell, and completes nothing.
-    np.testing.assert_array_equal(rows[7][:10], [8, 4, 3, 3, 3, 3, 3, 3, 3, 3])
-    env = game("I", "..........", ".#########", ".#########", ".####.####")
-    reward, terminated = drop(env, 7)
-    assert (reward, terminated) == (2, False)
-    np.testing.assert_array_equal(env.walls[0], board("#.........", "#####.####"))
-    env = game("I", *[".#########"] * 4)
-    assert drop(env, 7)[0] == 4
-    assert not env.walls.any()
-
-
-def test_numbers_after_rows_vanished():
-    env = game("I", ".#........", ".#########", ".####.####")
-    row = described(env)[7]
-    # Row 2 is complete; three cells of the I and the cell beside them remain.
-    np.testing.assert_array_equal(row[:10], [3, 2, 1, 1, 1, 0, 1, 1, 1, 1])
-    assert row[-2:].tolist() == [3, 0]
 
 
 @pytest.mark.parametrize(("piece", "ends"), [("O", True), ("I", False)])
@@ -179,23 +157,23 @@ def test_numbers_are_those_of_the_wall_that_comes_next():
             assert numbers[20] == sum(heights) - cells.sum()
 
 
-def test_gymnasiums_form_is_the_same_game_and_can_be_seen():
-    vector = make("Tetris-v0", 1)
-    with gymnasium.make("Tetris-v0", render_mode="ansi") as single:
-        observation, _ = single.reset(seed=3)
-        observations, _ = vector.reset(seed=3)
+def test_gymnasiums_form_is_the_same_game():
+    singles = [gymnasium.make("Tetris-v0") for _ in range(3)]
+    assert (follow(make("Tetris-v0", 3), singles, 100) > 2).all()
+
+
+def test_a_game_can_be_seen():
+    with gymnasium.make("Tetris-v0", render_mode="ansi") as game:
+        game.reset(seed=3)
         for action in (0, 20, 5, 33):
-            np.testing.assert_array_equal(observation, observations[0])
-            observation, reward, *_ = single.step(action)
-            observations, rewards, *_ = vector.step(np.array([action]))
-            assert reward == rewards[0]
-        text = single.render()
+            game.step(action)
+        text = game.render()
     lines = text.splitlines()
     assert len(lines) == HEIGHT + 1 and lines[-1].startswith("next ")
     assert text.count("[]") == 16
-    with gymnasium.make("Tetris-v0", render_mode="rgb_array") as single:
-        single.reset(seed=3)
-        assert single.render().shape == (400, 200, 3)
+    with gymnasium.make("Tetris-v0", render_mode="rgb_array") as game:
+        game.reset(seed=3)
+        assert game.render().shape == (400, 200, 3)
 
 
 def test_an_unknown_set_of_numbers_is_named():

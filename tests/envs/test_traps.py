@@ -4,32 +4,21 @@ import gymnasium
 import numpy as np
 import pytest
 
-import envs
 from envs.make import make
 from envs.traps import PointTrap
+from tests.envs.following import follow
 
 IDS = ("PointFlat-v0", "PointTrap-v0", "AntTrap-v0", "HumanoidTrap-v0")
 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_gymnasium_and_the_threads_play_the_same_episode(env_id):
-    single, many = gymnasium.make(env_id), make(env_id, 3, num_threads=1)
-    assert single.spec is not None
-    assert many.max_episode_steps == single.spec.max_episode_steps
-    assert envs.__doc__ is not None
-    seen, _ = single.reset(seed=4)
-    observations, _ = many.reset(seed=[1, 4, 9])
-    np.testing.assert_array_equal(observations[1], seen)
-    space, rng = many.single_action_space, np.random.default_rng(0)
-    for _ in range(12):
-        actions = rng.uniform(space.low, space.high, (3, *space.shape))
-        actions = actions.astype(np.float32)
-        seen, reward, terminated, _, _ = single.step(actions[1])
-        observations, rewards, ended, _, _ = many.step(actions)
-        np.testing.assert_array_equal(observations[1], seen)
-        assert (rewards[1], ended[1]) == (reward, terminated)
-    many.close()
-    single.close()
+    singles = [gymnasium.make(env_id) for _ in range(3)]
+    env = make(env_id, 3, num_threads=1)
+    assert singles[0].spec is not None
+    assert env.max_episode_steps == singles[0].spec.max_episode_steps
+    follow(env, singles, 30)
+    env.close()
 
 
 @pytest.mark.parametrize(("env_id", "end"), [("AntTrap-v0", 5.4), ("Ant-v5", 20.0)])

@@ -74,8 +74,7 @@ def apply(policy, variables, carry, *inputs):
         seen.append(outputs)
         return select_action(config, actions, outputs, key)
 
-    chooses = type(getattr(policy, "inner", policy))
-    module = sys.modules[chooses.apply.__module__]
+    module = sys.modules[type(policy).apply.__module__]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "select_action", select)
         carry, action = policy.apply(variables, carry, *inputs)

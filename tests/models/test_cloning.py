@@ -18,6 +18,7 @@ from models import (
     make_policy,
 )
 from models.cloning import action_loss
+from models.image_decision_transformer import ImageDecisionTransformerPolicy
 from models.policy import from_environment, to_environment
 from tests.models.perturbed import random_inputs, run
 
@@ -30,12 +31,17 @@ def transformer(actions=BOX, **fields):
     return make_policy(DecisionTransformerConfig(**{**SMALL, **fields}), 5, actions)
 
 
+def images(**fields):
+    config = ImageDecisionTransformerConfig(**SMALL, sample_actions=False, **fields)
+    return make_policy(config, (1, 36, 36), CHOICE)
+
+
 def test_who_can_be_cloned():
     clonable = [
         transformer(),
         make_policy(MLPConfig(), 5, BOX),
         make_policy(CNNConfig(), (1, 36, 36), CHOICE),
-        make_policy(ImageDecisionTransformerConfig(**SMALL), (1, 36, 36), CHOICE),
+        images(),
     ]
     assert all(isinstance(policy, ClonablePolicy) for policy in clonable)
     for config in (LSTMConfig(), LSTMConfig(target_return=1.0)):
@@ -50,16 +56,18 @@ def test_who_can_be_cloned():
     ("policy", "num_steps"),
     [
         (transformer(), 4),
-        (transformer(attention="cache"), 12),
-        (transformer(CHOICE, attention="cache"), 12),
+        (transformer(attention="cache"), 20),
+        (transformer(attention="cache", context_length=1), 12),
+        (transformer(CHOICE, attention="cache"), 20),
         (transformer(attention="cache", action_bins=4), 12),
         (transformer(film=True), 4),
+        (images(attention="cache", max_timestep=9), 20),
         (make_policy(MLPConfig(hidden_sizes=(8,)), 5, BOX), 6),
         (make_policy(MLPConfig(hidden_sizes=(8,), target_return=1.0), 5, BOX), 6),
     ],
     ids=[
-        *("window", "cache", "cache-bins", "cache-choice", "film"),
-        *("mlp", "mlp-commanded"),
+        *("window", "cache", "cache-K=1", "cache-choice", "cache-bins", "film"),
+        *("images-cache", "mlp", "mlp-commanded"),
     ],
 )
 def test_predictions_of_an_episode_are_those_of_acting(
@@ -67,10 +75,13 @@ def test_predictions_of_an_episode_are_those_of_acting(
 ):
     """Its own episode, from its first step; what was asked for was then earned."""
     observations, rewards, first, keys = random_inputs(num_steps, 5)
+    if isinstance(policy, ImageDecisionTransformerPolicy):
+        random = np.random.default_rng(0)
+        observations = np.float32(random.uniform(size=(num_steps, 1, 36, 36)))
     earned = rewards[1:].sum() + 200.0  # step t's reward is handed in at t + 1
     if policy.config.target_return is not None:
         config = dataclasses.replace(policy.config, target_return=float(earned))
-        policy = make_policy(config, 5, policy.actions)
+        policy = dataclasses.replace(policy, config=config)
     variables = {"params": random_params(policy)}
     _, (outputs, actions) = run(
         policy,

@@ -67,12 +67,6 @@ def test_acts_as_the_policy_does_step_by_step(context_length, random_params):
     np.testing.assert_allclose(found, actions, atol=2e-5)
 
 
-def test_its_weights_are_the_policys():
-    policy = DecisionTransformerPolicy(CONFIG, 3, ACTIONS)
-    mine = HistoryActor(policy).init(jax.random.key(1))["params"]
-    jax.tree.map(np.testing.assert_array_equal, mine, policy.init(jax.random.key(1)))
-
-
 def test_refuses_a_cache_and_discrete_actions():
     config = DecisionTransformerConfig(**{**vars(CONFIG), "attention": "cache"})
     with pytest.raises(ValueError, match=r"policy\.attention='cache' is not possible"):

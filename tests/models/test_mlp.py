@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BoxActions, MLPConfig, MLPPolicy
+from models import BoxActions, MLPConfig
+from models.mlp import MLPPolicy
 
 KEY = jax.random.key(0)
 

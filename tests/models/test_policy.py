@@ -10,9 +10,9 @@ from models import (
     BoxActions,
     DiscreteActions,
     MLPConfig,
-    MLPPolicy,
     make_policy,
 )
+from models.mlp import MLPPolicy
 from models.policy import PolicyConfig, binned, select_action, to_environment
 
 BOX = BoxActions(low=(-0.4, 0.0, -1.0), high=(0.4, 10.0, 1.0))

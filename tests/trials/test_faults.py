@@ -40,9 +40,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    processes = Processes(tmp_path_factory.mktemp("cache"))
-    yield processes
-    processes.close()
+    return Processes(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -145,26 +143,6 @@ def test_a_signal_at_any_operation(kind, signum, share, world, processes, undist
     assert_equal(world, folder, kind)
 
 
-@pytest.mark.parametrize("kind", ["train", "seeds"])
-def test_killed_again_and_again_at_random_instants(kind, world, processes, undisturbed):
-    """Three times, by a clock; also between the operations."""
-    random_number = random.Random(kind).random
-
-    def kill(pid):
-        deadline = time.monotonic() + 60
-        while not list(world.glob("*/torn*/**/*.json*")):  # compiling takes longest
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(0.3 * random_number())
-        os.kill(pid, signal.SIGKILL)
-
-    commands = [COMMANDS[kind].format("torn"), *[resumed(kind)] * 2]
-    codes = [processes.run(world, command, watch=kill).code for command in commands]
-    assert set(codes) <= {-signal.SIGKILL, 0}  # it may have been faster
-    recover(processes, world, kind)
-    assert_equal(world, undisturbed[0], kind)
-
-
 # Full disks.
 
 
@@ -187,18 +165,6 @@ def test_a_disk_that_is_full_from_some_operation_on(
     assert not any("Traceback" in line for line in ended.lines)
     recover(processes, world, kind)
     assert_equal(world, folder, kind)
-
-
-@pytest.mark.parametrize("largest_file", [100, 2500])
-def test_no_file_may_become_large(largest_file, world, processes, undisturbed):
-    command = COMMANDS["train"].format("torn")
-    ended = processes.run(world, command, largest_file=largest_file)
-    assert ended.code == 2, ended.lines
-    (line,) = ended.errors
-    assert "File too large" in line
-    assert not any("Traceback" in line for line in ended.lines)
-    recover(processes, world, "train")
-    assert_equal(world, undisturbed[0], "train")
 
 
 # Files that are damaged between a stop and a resume, in this process.
@@ -249,21 +215,12 @@ def append(run: Path, text: bytes) -> None:
         file.write(text)
 
 
-def to_folder(path: Path) -> None:
-    """Puts a folder where a file was."""
-    path.unlink()
-    path.mkdir()
-
-
 # The run resumes to the same numbers.
 HARMLESS = {
     "last missing": lambda run: shutil.rmtree(step(run)),
-    "last renamed": lambda run: step(run).rename(step(run).with_name("77")),
-    "all but one missing": lambda run: [shutil.rmtree(step(run)) for _ in range(2)],
     "half a line": lambda run: append(run, b'{"generation": 4, "env_st'),
     "zeros after a power cut": lambda run: append(run, bytes(500)),
     "no checkpoints": lambda run: shutil.rmtree(run / "checkpoints"),
-    "no lock": lambda run: (run / ".lock").unlink(),
     "remains of the killed": lambda run: plant(run),
 }
 
@@ -294,12 +251,6 @@ REFUSED = {
         lambda run: os.truncate(largest(step(run)), 10),
         "delete that folder",
     ),
-    "metrics a folder": (lambda run: to_folder(run / METRICS_FILE), METRICS_FILE),
-    "configuration a folder": (
-        lambda run: to_folder(run / "config.json"),
-        "config.json",
-    ),
-    "lock a folder": (lambda run: to_folder(run / ".lock"), ".lock"),
 }
 
 
@@ -325,31 +276,6 @@ def test_a_folder_that_is_renamed_between(torn, undisturbed):
     assert_equal_runs(moved, undisturbed[0] / "runs" / "whole-rarely")
 
 
-def test_a_folder_that_lies_elsewhere(torn, undisturbed, world):
-    (world / "elsewhere").mkdir()
-    moved = torn.rename(world / "elsewhere" / "torn")
-    torn.symlink_to(moved)
-    assert run("train --resume --name torn") == 0
-    assert_equal_runs(moved, undisturbed[0] / "runs" / "whole-rarely")
-
-
-def test_a_folder_that_is_renamed_meanwhile(world, processes, undisturbed):
-    def rename(pid):
-        metrics = world / "runs" / "torn" / METRICS_FILE
-        while not metrics.exists() or not metrics.read_bytes().count(b"\n"):
-            time.sleep(0.001)
-        (world / "runs" / "torn").rename(world / "runs" / "moved")
-
-    command = (
-        COMMANDS["train"].format("torn").replace("generations 5", "generations 50")
-    )
-    ended = processes.run(world, command, watch=rename)
-    assert ended.code == 2, ended.lines
-    (line,) = ended.errors
-    assert "runs/torn" in line
-    assert not any("Traceback" in line for line in ended.lines)
-
-
 # Environments that fail.
 
 
@@ -373,13 +299,6 @@ class Faulty(gymnasium.Env):
         return tuple(answer)
 
 
-def raising(error):
-    def fault(answer):
-        raise error
-
-    return fault
-
-
 def answering(index, value):
     def fault(answer):
         answer[index] = value
@@ -388,16 +307,10 @@ def answering(index, value):
     return fault
 
 
+# tests/envs/test_gymnasium_env.py has more.
 ENVIRONMENT_FAULTS = {
-    "raises": raising(RuntimeError("mine")),
-    "raises in many lines": raising(ValueError("one\ntwo\nthree")),
     "divides by zero": lambda answer: 1 / 0,
-    "exits": raising(SystemExit(0)),
-    "stops iterating": raising(StopIteration()),
-    "observes None": answering(0, None),
     "observes too much": answering(0, np.zeros(3, np.float32)),
-    "pays text": answering(1, "much"),
-    "returns nothing": lambda answer: None,
 }
 
 

@@ -79,29 +79,17 @@ def without(*paths):
 
 
 def replaced(path, by):
-    """Puts a copy of one folder or file in the place of another."""
+    """Puts a copy of one folder in the place of another."""
 
     def edit():
-        without(path)()
-        copy = shutil.copytree if Path(by).is_dir() else shutil.copy
-        copy(by, path)
-
-    return edit
-
-
-def linked(path, to):
-    """Puts a link in the place of a file."""
-
-    def edit():
-        Path(path).unlink()
-        Path(path).symlink_to(Path(to).absolute())
+        shutil.rmtree(path)
+        shutil.copytree(by, path)
 
     return edit
 
 
 RUN = "runs/es/config.json"
 EXPERIMENT = "runs/many/experiment.json"
-METADATA = "datasets/pole-v0/data/metadata.json"
 EPISODES = "datasets/pole-v0/data/main_data.hdf5"
 METRICS = "runs/es/metrics.jsonl"
 LAST = "runs/es/checkpoints/last/2"
@@ -109,84 +97,43 @@ LAST = "runs/es/checkpoints/last/2"
 RESUME = "train --resume --name es --num-generations 4"
 EVALUATE = "evaluate runs/es --episodes 2"
 SEEDS = "train --resume --name many --num-generations 3"
-COLLECT = "collect runs/es --dataset pole-v0 --episodes 6 --resume"
 PRETRAIN = f"pretrain {inputs.CLONE} --name new"
 CONTINUE = "pretrain --resume --name clone --epochs 3"
 
+# What a crash, a full disk, another version or a deleted folder leaves.
 RECORDS = [
     # A run's record.
     (content(RUN, b""), RESUME, RUN),
     (content(RUN, b"{"), EVALUATE, RUN),
-    (content(RUN, b"[" * 100_000), RESUME, RUN),
-    (content(RUN, b"\xff\xfe{}"), RESUME, RUN),
-    (content(RUN, b"\xff\xfe{}"), "report runs/es", RUN),
-    (entry(RUN, config=None), RESUME, "config must be dict, got None"),
     (entry(RUN, config={}), EVALUATE, RUN),
-    (entry(RUN, config={"policy": {"kind": []}}), "report runs/es", "unhashable"),
-    (content(RUN, b"5"), EVALUATE, RUN),
-    (entry(RUN, preset=7), "report runs/es", "preset must be str, got 7"),
-    (field("env", "x"), RESUME, "object is expected"),
-    (field("env.id", 5), EVALUATE, RUN),
     (field("env.id", "Gone-v0"), EVALUATE, "Gone-v0"),
     (field("env.id", "gone_module:Env-v0"), RESUME, "--trust"),
     (field("policy.kind", "gru"), EVALUATE, RUN),
-    (field("policy.kind", "lstm"), EVALUATE, RUN),
-    (field("policy.hidden_sizes", "wide"), EVALUATE, RUN),
     (field("policy.hidden_sizes", [3]), EVALUATE, "another network"),
-    (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "hidden_sizes"),
     (field("es.sigma", "much"), RESUME, RUN),
-    (field("es.num_pairs", 10**30), RESUME, "num_pairs"),
-    (field("num_generations", True), RESUME, RUN),
     (field("rollout.num_devices", 99), RESUME, "num_devices"),
     (field("speed", 1), RESUME, "speed"),
     (without(RUN), RESUME, "config.json"),
     (without(RUN), f"train {inputs.TINY} --name es", "holds a run"),
     # An experiment's.
     (content(EXPERIMENT, b"{}"), SEEDS, EXPERIMENT),
-    (entry(EXPERIMENT, num_seeds=-1), SEEDS, "--seeds must be at least 1, got -1"),
     (field("es.sigm", 1, EXPERIMENT), SEEDS, EXPERIMENT),
     (content("runs/many/seed-1/config.json", b"{"), SEEDS, "seed-1/config.json"),
     (field("seed", 7, "runs/many/seed-1/config.json"), SEEDS, "seed"),
-    (without(EXPERIMENT), f"train {inputs.TINY} --seeds 2 --name many", "holds"),
     # Metrics.
     (without(METRICS), "plot runs/es", "no finished generation"),
-    (content(METRICS, b"5\n"), "plot runs/es", METRICS),
     (content(METRICS, b"{}\n{}\n"), "report runs/es", METRICS),
-    (content(METRICS, b"[" * 100_000 + b"\n"), "plot runs/es", METRICS),
-    (linked(METRICS, "notes.txt"), RESUME, "metrics.jsonl"),
     # Checkpoints.
     (without("runs/es/checkpoints"), EVALUATE, "no checkpoint"),
-    (without("runs/es/checkpoints/best"), EVALUATE, "checkpoint"),
     (
         without(f"{LAST}/state/_METADATA"),
         f"{EVALUATE} --checkpoint 2",
         f"{LAST} cannot be read",
     ),
-    (
-        replaced("runs/es/checkpoints", "runs/dt/checkpoints"),
-        f"{EVALUATE} --checkpoint last",
-        "another network",
-    ),
-    (
-        replaced("runs/es/checkpoints", "runs/cart/checkpoints"),
-        RESUME,
-        "does not fit",
-    ),
-    (
-        replaced("runs/es/checkpoints", "runs/clone/checkpoints"),
-        RESUME,
-        "checkpoint",
-    ),
-    (
-        without("runs/clone/checkpoints"),
-        "collect runs/clone --dataset a-v0",
-        "checkpoint",
-    ),
+    (replaced("runs/es/checkpoints", "runs/cart/checkpoints"), RESUME, "does not fit"),
     # Datasets.
-    (without(METADATA), PRETRAIN, "pole-v0"),
     (without(EPISODES), PRETRAIN, "pole-v0"),
     (content(EPISODES, b"HDF?" * 99), PRETRAIN, "pole-v0"),
-    (entry(METADATA, jax_es=None), COLLECT, "pole-v0"),
     (without("datasets/pole-v0"), CONTINUE, "pole-v0"),
 ]
 
@@ -227,25 +174,6 @@ def test_a_signal_at_a_random_instant(command, signum, seed, world, capsys):
         assert contents(world) == before
 
 
-# What needs a process of its own.
-
-
-def start(*arguments, cwd, **variables):
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "JAX_PLATFORMS": "cpu",
-            **variables,
-        },
-    )
-
-
 @pytest.mark.parametrize(
     "variables",
     [
@@ -256,9 +184,15 @@ def start(*arguments, cwd, **variables):
     ids=lambda variables: " ".join(variables),
 )
 def test_terminals_of_another_kind_get_the_same_line(variables, tmp_path):
-    arguments = ("-m", "jax_es.train", "--es.rank", "0")
-    out, err = start(*arguments, cwd=tmp_path, **variables).communicate(timeout=120)
-    assert (out, err) == (
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
+    ended = subprocess.run(
+        [sys.executable, "-m", "jax_es.train", "--es.rank", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **own},
+    )
+    assert (ended.stdout, ended.stderr) == (
         "",
         "error: es.rank must be at least 1, got 0; the default is 1. (--help lists all "
         "options)\n",

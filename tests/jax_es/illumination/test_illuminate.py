@@ -158,6 +158,12 @@ class TestBadInput:
         other = [*resume, "--env.id", "Walker2d-v5"]
         refused(illuminate.main, other, "env.id was 'Hopper-v5', now 'Walker2d-v5'")
 
+    def test_an_archive_without_elites(self, run, refused, monkeypatch):
+        restored = Checkpoints(run / "checkpoints").restore("last")
+        del restored.state["archive"]["cell"]
+        monkeypatch.setattr(Checkpoints, "restore", lambda *_: restored)
+        refused(adapt.main, [run, "--damage", "foot"], "has no elites; illuminate")
+
     def test_what_is_no_damage(self, run, refused):
         refused(adapt.main, [run, "--damage", "leg"], "damage 'leg' is unknown")
         refused(adapt.main, [run, "--damage", "foot", "--trials", "0"], "trials must")

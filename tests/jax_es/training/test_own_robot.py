@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 
 import gymnasium
-import numpy as np
 import pytest
 
 import jax_es
 from envs.faults import EnvironmentFailure
 from envs.make import make
-from envs.robot import RobotVectorEnv
+from envs.mujoco_env import MujocoVectorEnv
 from jax_es import evaluate, train
 from jax_es.training.build import TrainConfig, env_spec
+from tests.envs.following import follow
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_robot.md"
 FILES = re.compile(r'```(?:python|xml) title="(.*?)"\n(.*?)```', re.DOTALL)
@@ -76,30 +76,10 @@ def files(tmp_path, monkeypatch):
 def test_it_equals_gymnasiums_environment(files, ours, theirs):
     """To the bit, over several episodes out of phase."""
     env = make(ours, 3, num_threads=2, max_episode_steps=40)
-    if ":" in ours:
-        assert isinstance(env, RobotVectorEnv)
+    assert type(env) is MujocoVectorEnv
     singles = [gymnasium.make(theirs, max_episode_steps=40) for _ in range(3)]
     assert env.single_action_space == singles[0].action_space
-    mask, seed, rng = np.ones(3, bool), 0, np.random.default_rng(0)
-    for step in range(120):
-        if mask.any():
-            seed += 3
-            seeds = [seed, seed + 1, seed + 2]
-            observations, _ = env.reset(seed=seeds, options={"reset_mask": mask})
-            for i in np.flatnonzero(mask):
-                expected, _ = singles[i].reset(seed=seeds[i])
-                np.testing.assert_array_equal(
-                    observations[i], expected.astype(np.float32)
-                )
-        actions = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
-        observations, rewards, terminated, truncated, _ = env.step(actions)
-        for i, single in enumerate(singles):
-            expected, reward, ended, cut, _ = single.step(actions[i])
-            np.testing.assert_array_equal(observations[i], expected.astype(np.float32))
-            assert (rewards[i], terminated[i], truncated[i]) == (reward, ended, cut)
-        mask = terminated | truncated
-        if step in (7, 25):  # one begins again in the middle of an episode
-            mask[step % 3] = True
+    follow(env, singles, 120)
     env.close()
 
 
