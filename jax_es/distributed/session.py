@@ -1,7 +1,6 @@
 """Workers on Ray, started quietly on this machine or joined on a cluster."""
 
 import contextlib
-import importlib
 import logging
 import os
 import shutil
@@ -33,11 +32,17 @@ _SILENCE = {
 }
 
 
+def _print_line(text: str) -> None:
+    """Writes a line to standard error."""
+    sys.stderr.write(text + "\n")
+
+
 @contextlib.contextmanager
 def open_workers(
     count: int | None = None,
     address: str | None = None,
-    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),  # noqa: T201
+    say: Callable[[str], None] = _print_line,
+    patience: Patience | None = None,
 ) -> Iterator[Workers]:
     """Starts workers, on this machine or a cluster; they end with the block.
 
@@ -46,6 +51,7 @@ def open_workers(
             every core of the cluster if not given.
         address: ``host:port`` of a Ray cluster's head; this machine if not given.
         say: prints a line for the user.
+        patience: when something counts as lost.
 
     Raises:
         ConfigError: if Ray is not installed, or nobody answers at the address.
@@ -63,7 +69,7 @@ def open_workers(
                 f"which is slower than --workers {cores}."
             )
     with ray_session(count, address) as ray:
-        workers = Workers(ray, count, say, Patience())
+        workers = Workers(ray, count, say, patience or Patience())
         try:
             yield workers
         finally:
@@ -86,7 +92,8 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
     for name, value in _SILENCE.items():
         os.environ.setdefault(name, value)
     with optional("--workers and --cluster need Ray", "distributed"):
-        ray: Any = importlib.import_module("ray")
+        import ray
+        from ray._private import worker as ray_worker
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with contextlib.ExitStack() as stack:
         if address is None:
@@ -110,7 +117,7 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
         with warnings.catch_warnings(), _own_signals():
             warnings.simplefilter("ignore")
             # The raylet's messages come to standard output, whatever the options say.
-            vars(ray._private.worker)["_worker_logs_enabled"] = False
+            vars(ray_worker)["_worker_logs_enabled"] = False
             try:
                 ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
