@@ -138,7 +138,7 @@ RECORDS = [
     (field("policy.kind", "lstm"), EVALUATE, RUN),
     (field("policy.hidden_sizes", "wide"), EVALUATE, RUN),
     (field("policy.hidden_sizes", [3]), EVALUATE, "another network"),
-    (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "hidden_sizes"),
+    (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "weights would take"),
     (field("es.sigma", "much"), RESUME, RUN),
     (field("es.num_pairs", 10**30), RESUME, "num_pairs"),
     (field("num_generations", True), RESUME, RUN),
