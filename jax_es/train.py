@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
     from jax_es.training.loop import train_run
-    from jax_es.training.seeds import Experiment, train_seeds
+    from jax_es.training.seeds import train_seeds
 
     arguments, run = request.arguments, request.run
 
@@ -85,7 +85,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
             train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
         given = arguments.seeds
-        count = Experiment(run).num_seeds if given is None else given
+        count = run.record()["num_seeds"] if given is None else given
         results = train_seeds(request.config, count, callbacks=callbacks, **what)
     return _over_seeds(run, results)
 

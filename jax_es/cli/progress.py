@@ -64,8 +64,8 @@ class Progress:
         layout: of a training that is not by generations; its "generations" and "tasks"
             are then the layout's units and parts.
         console: a rich console to draw the live bar on, instead of ``stream``.
-        clock: seconds from any origin; the time left is computed from it, so one that
-            stands still while programs are compiled leaves them out.
+        clock: seconds from any origin; the time left is computed from it, beginning
+            with the first finished task: programs are compiled before that.
         more: returns further names and values to show.
 
     Example::
@@ -115,11 +115,11 @@ class Progress:
             disable=not is_terminal or console.is_dumb_terminal,
         )
         self._bar.values = [f"compiling and running the first {self._layout.unit}"]
-        self._bar.add_task("", total=None, completed=first_generation - 1, left="")
+        self._bar.add_task("", total=None, completed=first_generation, left="")
         self._task = self._bar.tasks[0]
         self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
         self._is_line_open = False
-        self.generation_started(first_generation)  # from now on rich measures the speed
+        self.generation_started(first_generation)
 
     def __enter__(self) -> Self:
         """Shows the bar, if there is one."""

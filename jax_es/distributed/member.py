@@ -3,9 +3,26 @@
 import dataclasses
 import math
 from collections import Counter, deque
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 from jax_es.distributed.worker import Place
+
+OUT_OF_MEMORY = "ran out of memory"
+
+
+class Patience(NamedTuple):
+    """How long to wait before something counts as lost."""
+
+    slack: float = 30.0
+    """Seconds that any job may take, besides a multiple of the longest one so far."""
+    factor: float = 10.0
+    """That multiple."""
+    alone: float = 60.0
+    """Seconds that there may be no worker at all."""
+    build: float = 600.0
+    """Seconds that a worker may take to build its engine, and its first job more than
+    others: programs are compiled."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -30,15 +47,18 @@ class Member:
         return f"worker {self.number}{where}"
 
 
+@dataclasses.dataclass
 class Jobs:
     """One call of :meth:`Workers.run`."""
 
-    def __init__(self, method: str, shared: Any, num: int) -> None:
-        self.method, self.shared = method, shared
-        self.waiting = deque(range(num))
-        self.results: dict[int, Any] = {}
-        self.losses = Counter[int]()
-        self.num_done = 0
+    method: str
+    shared: Any
+    jobs: Sequence[tuple]
+    waiting: deque[int]
+    results: dict[int, Any] = dataclasses.field(default_factory=dict)
+    """Of jobs that have ended, until an earlier one has."""
+    losses: Counter[int] = dataclasses.field(default_factory=Counter)
+    num_done: int = 0
 
 
 def versions_here() -> dict[str, str]:
@@ -50,26 +70,11 @@ def versions_here() -> dict[str, str]:
     return ours
 
 
-def other_versions(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    """Lists what a worker, whose versions are those of ``worker.py``, has in others."""
-    return [
-        f"{name} {theirs.get(name)} there and {version} here"
-        for name, version in ours.items()
-        if theirs.get(name) != version
-    ]
-
-
-def is_memory(error: Any) -> bool:
-    """Returns whether a job failed since there was no memory."""
-    cause = error.cause
-    return isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause)
-
-
 def why_ended(error: Exception) -> str:
     """Says in few words why a worker is no more."""
     text = str(error)
     if "OutOfMemory" in type(error).__name__ or "low on memory" in text:
-        return "ran out of memory"
+        return OUT_OF_MEMORY
     if "its node has died" in text or "NodeDied" in type(error).__name__:
         return "is gone with its node"
     return "ended"

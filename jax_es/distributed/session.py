@@ -9,16 +9,13 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from jax_es.checks import ConfigError, require
-from jax_es.distributed.deadlines import PATIENCE, Patience
+from jax_es.checks import ConfigError, optional, require
+from jax_es.distributed.member import Patience
 from jax_es.distributed.workers import Workers
-from jax_es.runs.files import open_lock
 
 ANSWER_SECONDS = 10.0
 """How long an address may take to answer."""
@@ -34,26 +31,6 @@ _SILENCE = {
     "RAY_ROTATION_BACKUP_COUNT": "1",
 }
 
-_FOLDER = "jax-es-ray-"
-
-
-def _import_ray() -> Any:
-    """Imports Ray, which is optional.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
-    for name, value in _SILENCE.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError(
-            f"--workers and --cluster need Ray ({error}); "
-            "pip install -e '.[distributed]'."
-        ) from error
-    return ray
-
 
 def _print_line(text: str) -> None:
     """Writes a line to standard error."""
@@ -65,7 +42,7 @@ def open_workers(
     count: int | None = None,
     address: str | None = None,
     say: Callable[[str], None] = _print_line,
-    patience: Patience = PATIENCE,
+    patience: Patience | None = None,
 ) -> Iterator[Workers]:
     """Starts workers, on this machine or a cluster; they end with the block.
 
@@ -92,7 +69,7 @@ def open_workers(
                 f"which is slower than --workers {cores}."
             )
     with ray_session(count, address) as ray:
-        workers = Workers(ray, count, say, patience)
+        workers = Workers(ray, count, say, patience or Patience())
         try:
             yield workers
         finally:
@@ -112,18 +89,27 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
     Raises:
         ConfigError: if Ray is not installed, or nobody answers at the address.
     """
-    ray = _import_ray()
+    for name, value in _SILENCE.items():
+        os.environ.setdefault(name, value)
+    with optional("--workers and --cluster need Ray", "distributed"):
+        import ray
+        from ray._private import worker as ray_worker
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with contextlib.ExitStack() as stack:
         if address is None:
-            folder = stack.enter_context(_own_folder())
+            # A socket's name has at most 107 characters, so the path must be short.
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(
+                    prefix="jax-es-ray-", dir="/tmp", ignore_cleanup_errors=True
+                )
+            )
             options |= {
                 "address": "local",
                 "num_cpus": num_workers,
                 "num_gpus": 0,
                 "include_dashboard": False,
                 "object_store_memory": _shared_memory(),
-                "_temp_dir": str(folder),
+                "_temp_dir": folder,
             }
         else:
             _check_address(address)
@@ -131,7 +117,7 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
         with warnings.catch_warnings(), _own_signals():
             warnings.simplefilter("ignore")
             # The raylet's messages come to standard output, whatever the options say.
-            vars(ray._private.worker)["_worker_logs_enabled"] = False
+            ray_worker._worker_logs_enabled = False  # pyright: ignore
             try:
                 ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -170,30 +156,6 @@ def _shared_memory() -> int:
     """Returns the bytes for Ray's object store: not more than half of what is free."""
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 2**31
     return max(80 * 2**20, min(OBJECT_STORE_BYTES, free // 2))
-
-
-@contextlib.contextmanager
-def _own_folder() -> Iterator[Path]:
-    """Makes a folder for Ray's logs and sockets, and removes it at the end.
-
-    What a killed process left is removed, too: nobody holds its lock, which processes
-    of other containers see as well. The path is short: a socket's name has at most 107
-    characters.
-    """
-    place = Path(tempfile.gettempdir())
-    if len(str(place)) > 30:
-        place = Path("/tmp")
-    for old in place.glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - old.stat().st_mtime > 60:  # a new one is not locked yet
-                with open_lock(old):
-                    shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=place))
-    try:
-        with open_lock(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -84,23 +84,24 @@ class ShardedEvaluator:
             WorkersGone: if no worker is left.
         """
         began, num_tasks = time.perf_counter(), len(tasks.member)
-        starts = range(0, num_tasks, self._shard_size)
-        shards = [_part(tasks, slice(i, i + self._shard_size)) for i in starts]
+        size = self._shard_size
+        shards = [
+            (jax.tree.map(lambda field, i=i: field[i : i + size], tasks),)
+            for i in range(0, num_tasks, size)
+        ]
         results: list[EpisodeResults] = []
 
         def tell(num_done: int) -> None:
-            done = min(num_done * self._shard_size, num_tasks)
+            done = min(num_done * size, num_tasks)
             on_step(RolloutProgress(done, num_tasks, 0, 0, {}))
 
         self._workers.use(self._recipe)
         self._workers.run(
             "evaluate",
             packed((population, view)),
-            [(shard,) for shard in shards],
+            shards,
             results.append,
-            most_units=[float(shard.max_steps.sum()) for shard in shards],
-            units=lambda result: result.env_steps,
-            on_wait=tell,
+            tell,
         )
         elapsed = time.perf_counter() - began
         return _joined(results, elapsed, self._workers.status().workers)
@@ -133,17 +134,11 @@ class ShardedEvaluator:
                 packed((key, mean)),
                 jobs,
                 add,
-                most_units=[float(len(part)) for _, part in jobs],
-                units=lambda _: block,
-                on_wait=lambda _: on_wait(),
+                lambda _: on_wait(),
             )
             return sums[0]
 
         return weighted_sum
-
-
-def _part(tasks: Tasks, which: slice) -> Tasks:
-    return jax.tree.map(lambda field: field[which], tasks)
 
 
 def _joined(

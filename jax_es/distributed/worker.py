@@ -45,17 +45,13 @@ class Worker:
         return Place(node, address, os.getpid(), processes_here())
 
     def build(self, make: Callable[[], Any]) -> dict[str, str]:
-        """Makes the engine; returns what may change its numbers.
-
-        Args:
-            make: returns the engine.
-        """
+        """Makes the engine; returns what may change its numbers."""
         from jax_es.rollout.devices import (
             configure_cpu_devices,
             release_programs,
             use_compilation_cache,
         )
-        from jax_es.runs.machine import git_commit, machine, versions
+        from jax_es.runs.machine import git_commit, versions
 
         configure_cpu_devices(1)
         use_compilation_cache()
@@ -64,8 +60,7 @@ class Worker:
             self._engine = None
             release_programs()
         self._engine = make()
-        commit = {"commit": git_commit() or "", "processor": machine()["processor"]}
-        return versions() | commit
+        return versions() | {"commit": git_commit() or ""}
 
     def call(self, method: str, shared: Any, *arguments: Any) -> Any:
         """Calls a method of the engine with what all jobs share, and the job's own."""

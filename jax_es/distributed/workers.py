@@ -12,16 +12,16 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jax_es.checks import ConfigError, require
-from jax_es.distributed.deadlines import PATIENCE, Deadlines, Patience
 from jax_es.distributed.member import (
+    OUT_OF_MEMORY,
     Jobs,
     Member,
-    is_memory,
-    other_versions,
+    Patience,
     versions_here,
     why_ended,
 )
@@ -32,6 +32,9 @@ MOST_LOSSES = 10
 
 MOST_FAILED_STARTS = 3
 """So many workers that fail to start, one after the other, and no more are tried."""
+
+UNKNOWN_SECONDS = 3600.0
+"""How long a job may take before one like it has ended."""
 
 
 class WorkersGone(ConfigError):
@@ -65,7 +68,7 @@ class Workers:
         patience: when something counts as lost.
 
     Attributes:
-        say: as the argument; may be set anew.
+        say: as the argument; a run's progress takes its place.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Workers:
         ray: Any,
         count: int | None,
         say: Callable[[str], None],
-        patience: Patience = PATIENCE,
+        patience: Patience,
     ) -> None:
         self._ray, self._count, self.say = ray, count, say
         self._patience = patience
@@ -82,13 +85,12 @@ class Workers:
         self._members: list[Member] = []
         self._recipe: Callable[[], Any] | None = None
         self._recipe_ref: Any = None
-        self._deadlines = Deadlines(patience)
+        self._longest: dict[str, float] = {}  # seconds, by method
         self._num_started = self._failed_starts = self._refused = 0
         self._lost = self._repeated = 0
         self._alone_since: float | None = None
         self._counted, self._cluster_cores = -math.inf, 0
         self._versions: dict[str, str] = {}
-        self._processors: set[str] = set()
         self._grow()
 
     def status(self) -> Status:
@@ -97,23 +99,11 @@ class Workers:
         nodes = {m.place.node for m in there if m.place}
         return Status(len(there), len(nodes), self._lost, self._repeated)
 
-    @contextlib.contextmanager
-    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Prints lines elsewhere for a while."""
-        before, self.say = self.say, say
-        try:
-            yield
-        finally:
-            self.say = before
-
-    def use(
-        self, recipe: Callable[[], Any], on_wait: Callable[[], None] = lambda: None
-    ) -> None:
+    def use(self, recipe: Callable[[], Any]) -> None:
         """Lets every worker make its engine; does nothing if they have this one.
 
         Args:
             recipe: makes it; it is pickled, so it must be importable by name.
-            on_wait: called often while the workers build; what it raises ends it.
 
         Raises:
             ConfigError: if a worker cannot make it, or is of other versions.
@@ -123,7 +113,7 @@ class Workers:
         # Once: what is installed while the run goes on is not what this process runs.
         self._versions = self._versions or versions_here()
         self._recipe, self._recipe_ref = recipe, self._ray.put(recipe)
-        self._deadlines.forget()
+        self._longest.clear()
         for member in list(self._members):
             if member.stage == "idle":
                 self._build(member)
@@ -131,12 +121,10 @@ class Workers:
                 self._drop(member)
         began = time.monotonic()
         while not self._members or any(m.stage != "idle" for m in self._members):
-            on_wait()
             self._check_alone()
-            self._wait(None, strict=True)
+            self._wait(None)
             late = time.monotonic() - began > self._patience.alone
-            stages = {member.stage for member in self._members}
-            if late and stages == {"idle", "placing"}:
+            if late and {m.stage for m in self._members} == {"idle", "placing"}:
                 break
             self._grow()
         status = self.status()
@@ -152,9 +140,6 @@ class Workers:
         shared: Any,
         jobs: Sequence[tuple],
         take: Callable[[Any], None],
-        *,
-        most_units: Sequence[float],
-        units: Callable[[Any], float],
         on_wait: Callable[[int], None] = lambda num_done: None,
     ) -> None:
         """Runs jobs to their end, whatever happens to workers.
@@ -164,8 +149,6 @@ class Workers:
             shared: sent once.
             jobs: each one's arguments.
             take: called with the results, in the order of the jobs.
-            most_units: of work, that each job may be at most.
-            units: how many a result was, to learn how long one takes.
             on_wait: called often, with the number of finished jobs. What it raises ends
                 the call.
 
@@ -173,7 +156,7 @@ class Workers:
             WorkersGone: if no worker is left.
             Exception: what a job raises that is not a worker's end.
         """
-        state = Jobs(method, self._ray.put(shared), len(jobs))
+        state = Jobs(method, self._ray.put(shared), jobs, deque(range(len(jobs))))
         num_taken = 0
         self._failed_starts = 0
         try:
@@ -183,8 +166,8 @@ class Workers:
                 self._check_alone()
                 for member in self._members:
                     if member.stage == "idle" and state.waiting:
-                        self._give(member, state, jobs, most_units)
-                self._wait(state, units)
+                        self._give(member, state)
+                self._wait(state)
                 while num_taken in state.results:
                     take(state.results.pop(num_taken))
                     num_taken += 1
@@ -232,16 +215,15 @@ class Workers:
             return
         if self._alone_since is None:
             self._alone_since = now
-        tried = self._failed_starts >= MOST_FAILED_STARTS and not self._members
-        if tried or now - self._alone_since > self._patience.alone:
-            reason = (
-                "no new one starts"
-                if tried
-                else (f"none has come for {self._patience.alone:.0f} s")
-            )
-            raise WorkersGone(
-                f"all workers are gone, and {reason}; look after the nodes (ray status)"
-            )
+        if self._failed_starts >= MOST_FAILED_STARTS and not self._members:
+            reason = "no new one starts"
+        elif now - self._alone_since > self._patience.alone:
+            reason = f"none has come for {self._patience.alone:.0f} s"
+        else:
+            return
+        raise WorkersGone(
+            f"all workers are gone, and {reason}; look after the nodes (ray status)"
+        )
 
     def _build(self, member: Member) -> None:
         """Lets a placed worker make the engine."""
@@ -249,35 +231,25 @@ class Workers:
         member.stage, member.called = "building", set()
         member.deadline = time.monotonic() + self._patience.build
 
-    def _give(
-        self,
-        member: Member,
-        state: Jobs,
-        jobs: Sequence[tuple],
-        most_units: Sequence[float],
-    ) -> None:
-        """Gives a worker the next job."""
+    def _give(self, member: Member, state: Jobs) -> None:
+        """Gives a worker the next job, and so long for it as others show it takes."""
         job = state.waiting.popleft()
         member.stage, member.job = "busy", job
-        member.reply = member.actor.call.remote(state.method, state.shared, *jobs[job])
-        member.began = time.monotonic()
-        new = state.method not in member.called
-        member.deadline = member.began + self._deadlines.seconds(
-            state.method, most_units[job], state.losses[job], new
+        member.reply = member.actor.call.remote(
+            state.method, state.shared, *state.jobs[job]
         )
+        member.began = time.monotonic()
+        seconds = UNKNOWN_SECONDS
+        if longest := self._longest.get(state.method):
+            seconds = self._patience.slack + self._patience.factor * longest
+            seconds += self._patience.build * (state.method not in member.called)
+        # A machine may have become slow: what was cut off gets more time.
+        member.deadline = member.began + seconds * 2 ** state.losses[job]
 
-    def _wait(
-        self,
-        state: Jobs | None,
-        units: Callable[[Any], float] = lambda result: 0.0,
-        strict: bool = False,
-    ) -> None:
+    def _wait(self, state: Jobs | None) -> None:
         """Waits a moment for workers' answers, and deals with them.
 
-        Args:
-            state: the present jobs.
-            units: of a result.
-            strict: whether a worker that cannot make its engine is an error.
+        ``state`` is None while all make their engines: an error if one cannot.
         """
         asked = {m.reply: m for m in self._members if m.reply is not None}
         if not asked:
@@ -288,28 +260,22 @@ class Workers:
             try:
                 answer = self._ray.get(reply)
             except self._ray.exceptions.RayTaskError as error:
-                if is_memory(error):
-                    self._lose(member, "ran out of memory", state)
+                cause = error.cause
+                if isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause):
+                    self._lose(member, OUT_OF_MEMORY, state)
                 elif member.stage == "busy":
-                    raise error.cause from error
+                    raise cause from error
                 else:
-                    self._refuse(member, str(error.cause), strict)
+                    self._refuse(member, str(cause), is_error=state is None)
             except self._ray.exceptions.RayError as error:
                 self._lose(member, why_ended(error), state, is_dead=True)
             else:
-                self._answered(member, answer, state, units, strict)
+                self._answered(member, answer, state)
         now = time.monotonic()
         for member in [m for m in self._members if now > m.deadline]:
             self._lose(member, f"gave no answer for {now - member.began:.0f} s", state)
 
-    def _answered(
-        self,
-        member: Member,
-        answer: Any,
-        state: Jobs | None,
-        units: Callable[[Any], float],
-        strict: bool,
-    ) -> None:
+    def _answered(self, member: Member, answer: Any, state: Jobs | None) -> None:
         """Takes an answer; the worker is then ready for the next thing."""
         stage, member.reply, member.stage = member.stage, None, "idle"
         member.deadline = math.inf
@@ -318,40 +284,36 @@ class Workers:
             self._build(member)
         elif stage == "building":
             self._failed_starts = 0
-            self._check_versions(member, answer, strict)
+            self._check_versions(member, answer, is_error=state is None)
         elif state is not None:
             state.results[member.job] = answer
             state.num_done += 1
-            seconds = time.monotonic() - member.began
-            if state.method in member.called:
-                self._deadlines.ended(state.method, seconds, units(answer))
+            if state.method in member.called:  # the first one compiled
+                seconds = time.monotonic() - member.began
+                before = self._longest.get(state.method, 0.0)
+                self._longest[state.method] = max(before, seconds)
             member.called.add(state.method)
 
     def _check_versions(
-        self, member: Member, theirs: dict[str, str], strict: bool
+        self, member: Member, theirs: dict[str, str], is_error: bool
     ) -> None:
         """Refuses a worker that would give other numbers."""
-        other = other_versions(self._versions, theirs)
+        other = [
+            f"{name} {theirs.get(name)} there and {version} here"
+            for name, version in self._versions.items()
+            if theirs.get(name) != version
+        ]
         if other:
-            self._refuse(
-                member, f"has {', '.join(other)}; install the same everywhere", strict
-            )
-            return
-        self._processors.add(theirs["processor"])
-        if len(self._processors) == 2:
-            self.say(
-                "warning: workers have different processors "
-                f"({' and '.join(sorted(self._processors))}), which may round "
-                "differently: a repeated run may give other numbers."
-            )
+            why = f"has {', '.join(other)}; install the same everywhere"
+            self._refuse(member, why, is_error)
 
-    def _refuse(self, member: Member, why: str, strict: bool) -> None:
+    def _refuse(self, member: Member, why: str, is_error: bool) -> None:
         """Does without a worker that cannot make its engine."""
         text = f"{member}: {why.rstrip('.')}."
         self._drop(member)
         self._refused += 1
         self._failed_starts += 1
-        require(not strict, text)
+        require(not is_error, text)
         self.say(f"{text} It is not used.")
 
     def _lose(
@@ -373,7 +335,7 @@ class Workers:
                 )
         else:
             self._failed_starts += 1
-        if why == "ran out of memory":
+        if why == OUT_OF_MEMORY:
             self._refused += 1  # another one would, too
             if self._wanted() == 0:
                 raise WorkersGone(

@@ -23,9 +23,10 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from jax_es.es.evosax_bridge import EvosaxInfo, EvosaxStrategy
+from jax_es.es.evosax_bridge import EvosaxInfo, check_shape
 from jax_es.es.fitness import replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
+from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree
 
 
@@ -49,8 +50,8 @@ def cem(
     elite_ratio: float = 0.1,
     extra_std: float | None = None,
     extra_generations: int = 50,
-) -> EvosaxStrategy:
-    """Builds the method as a :class:`~jax_es.es.strategy.Strategy`.
+) -> StrategyFunctions:
+    """Builds the method; its states are :class:`CEMState`.
 
     Args:
         population_size: P, members a generation.
@@ -85,11 +86,7 @@ def cem(
     @jax.jit
     def tell(state: CEMState, fitness: jax.Array) -> tuple[CEMState, EvosaxInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
-        if fitness.shape != (population_size,):
-            raise ValueError(
-                f"fitness must have shape [population_size] = ({population_size},), "
-                f"got {fitness.shape}; one number per member, in ask's order."
-            )
+        check_shape(fitness, population_size)
         _, best = jax.lax.top_k(replace_nonfinite(fitness), num_elites)
         elites = sample(state)[best]
         noise = extra * jnp.maximum(0.0, 1.0 - state.generation / extra_generations)
@@ -104,4 +101,4 @@ def cem(
         state = CEMState(unravel(after), variance, state.generation + 1, state.key)
         return state, info
 
-    return EvosaxStrategy(init, ask, tell)
+    return StrategyFunctions(init, ask, tell)

@@ -6,23 +6,9 @@ are pure functions of one state, like :class:`jax_es.es.openai_es.OpenAIES`.
 
 The whole population is materialised, P × |θ| numbers, and CMA-ES adds |θ|² of its own:
 it is for small policies. ``strategies.py`` has those that ``--strategy`` names.
-
-Example:
-    >>> from evosax.algorithms import SNES
-    >>> mean = {"x": jnp.array([3.0, -2.0])}
-    >>> strategy = evosax_strategy(SNES, 16, mean)
-    >>> state = strategy.init(jax.random.key(0), mean)
-    >>> for _ in range(60):
-    ...     members = strategy.ask(state).members
-    ...     fitness = -jnp.sum((members["x"] - 1.0) ** 2, axis=-1)
-    ...     state, info = strategy.tell(state, fitness)
-    >>> bool(jnp.all(jnp.abs(state.mean["x"] - 1.0) < 0.05))
-    True
 """
 
-import dataclasses
 import inspect
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,11 +16,10 @@ import jax.numpy as jnp
 import optax
 from evosax.algorithms.distribution_based import ARS, CR_FM_NES, PGPE
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
-from evosax.algorithms.distribution_based.sv.base import SV_ES
 
-from jax_es.checks import require
 from jax_es.es.fitness import replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
+from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree
 
 ANTITHETIC = (ARS, CR_FM_NES, PGPE)
@@ -66,65 +51,37 @@ class EvosaxInfo(NamedTuple):
     """int32, members whose fitness was NaN or ±∞."""
 
 
-class EvosaxStrategy(NamedTuple):
-    """One algorithm, a :class:`~jax_es.es.strategy.Strategy` of states of its own."""
-
-    init: Callable[[jax.Array, PyTree], Any]
-    """``(key, mean) → state``."""
-    ask: Callable[[Any], MaterializedPopulation]
-    """``state → MaterializedPopulation``, with leaves ``[P, …]``."""
-    tell: Callable[[Any, jax.Array], tuple[Any, EvosaxInfo]]
-    """``(state, fitness [P]) → (state, info)``; members in the order of ``ask``, which
-    is repeated here."""
-
-
 def evosax_strategy(
     algorithm: type[DistributionBasedAlgorithm],
     population_size: int,
     mean: PyTree,
     **hyperparameters: Any,
-) -> EvosaxStrategy:
-    """Wraps an algorithm of evosax.
+) -> StrategyFunctions:
+    """Wraps an algorithm of evosax; its states are :class:`EvosaxState`.
+
+    ``ask`` returns a :class:`MaterializedPopulation`, which ``tell`` draws again.
 
     Args:
-        algorithm: of ``evosax.algorithms.distribution_based``. The Stein-variational
-            ones have several means and are refused.
+        algorithm: of ``evosax.algorithms.distribution_based``, but no Stein-variational
+            one, which has several means.
         population_size: P, members a generation.
         mean: gives the shapes of the weights.
         **hyperparameters: evosax's, by its own names: fields of the algorithm's
             ``default_params`` (``std_init=0.1``), arguments of its constructor
             (``optimizer=optax.adam(1e-2)``), or ``elite_ratio``. Its optimizers
             *descend*.
-
-    Raises:
-        ConfigError: if a hyperparameter is missing or does not exist.
     """
-    name = algorithm.__name__
-    require(
-        not issubclass(algorithm, SV_ES),
-        f"{name} moves several means and this bridge carries one; choose an algorithm "
-        "without Stein-variational updates.",
-    )
     arguments = inspect.signature(algorithm).parameters
     constructor = {k: v for k, v in hyperparameters.items() if k in arguments}
-    for argument in list(arguments.values())[2:]:
-        require(
-            argument.default is not argument.empty or argument.name in constructor,
-            f"{name} needs the hyperparameter {argument.name}; pass it by keyword.",
-        )
     evolver = algorithm(population_size, mean, **constructor)
     if "elite_ratio" in hyperparameters:  # no argument, and the parameters follow it
         evolver.elite_ratio = hyperparameters["elite_ratio"]
-    fields = {field.name for field in dataclasses.fields(evolver.default_params)}
-    known = fields | {"elite_ratio"} | set(arguments) - {"population_size", "solution"}
-    for hyperparameter in hyperparameters:
-        require(
-            hyperparameter in known,
-            f"{name} has no hyperparameter {hyperparameter}; it has "
-            f"{', '.join(sorted(known))}.",
-        )
     es_params = evolver.default_params.replace(
-        **{k: v for k, v in hyperparameters.items() if k in fields}
+        **{
+            name: value
+            for name, value in hyperparameters.items()
+            if name not in arguments and name != "elite_ratio"
+        }
     )
 
     def init(key: jax.Array, mean: PyTree) -> EvosaxState:
@@ -137,19 +94,18 @@ def evosax_strategy(
     def keys(state: EvosaxState) -> jax.Array:
         return jax.random.split(jax.random.fold_in(state.key, state.generation))
 
+    @jax.jit
     def sample(state: EvosaxState) -> tuple[PyTree, PyTree]:
         ask_key, _ = keys(state)
         return evolver.ask(ask_key, state.algorithm_state, es_params)
 
     is_antithetic = issubclass(algorithm, ANTITHETIC)
-
-    jitted_sample = jax.jit(sample)
     drawn: list[tuple[EvosaxState, PyTree, PyTree]] = []
 
     def draw(state: EvosaxState) -> tuple[PyTree, PyTree]:
         """As ``sample``, but once for an ask and its tell: CMA-ES pays |θ|³ for it."""
         if not (drawn and drawn[0][0] is state):
-            drawn[:] = [(state, *jitted_sample(state))]
+            drawn[:] = [(state, *sample(state))]
         return drawn[0][1:]
 
     def ask(state: EvosaxState) -> MaterializedPopulation:
@@ -163,11 +119,7 @@ def evosax_strategy(
         return m.reshape(2, -1, *m.shape[1:]).swapaxes(0, 1).reshape(m.shape)
 
     def tell(state: EvosaxState, fitness: jax.Array) -> tuple[EvosaxState, EvosaxInfo]:
-        if jnp.shape(fitness) != (population_size,):
-            raise ValueError(
-                f"fitness must have shape [population_size] = ({population_size},), "
-                f"got {jnp.shape(fitness)}; one number per member, in ask's order."
-            )
+        check_shape(fitness, population_size)
         members, asked = draw(state)
         drawn.clear()
         return descend(state, members, asked, jnp.asarray(fitness, jnp.float32))
@@ -202,4 +154,13 @@ def evosax_strategy(
         )
         return EvosaxState(mean, algorithm_state, state.generation + 1, state.key), info
 
-    return EvosaxStrategy(init, ask, tell)
+    return StrategyFunctions(init, ask, tell)
+
+
+def check_shape(fitness: jax.Array, population_size: int) -> None:
+    """Raises ``ValueError`` unless fitness is ``[P]``."""
+    if jnp.shape(fitness) != (population_size,):
+        raise ValueError(
+            f"fitness must have shape [population_size] = ({population_size},), got "
+            f"{jnp.shape(fitness)}; one number per member, in ask's order."
+        )

@@ -35,7 +35,7 @@ from jax_es.es.noise import Noise
 from jax_es.es.openai_es import ESState, WeightedSum, openai_es
 from jax_es.es.optimizers import make_optimizer
 from jax_es.es.population import AntitheticPopulation
-from jax_es.es.strategy import Behaviour
+from jax_es.es.strategy import Behaviour, StrategyFunctions
 from jax_es.types import PyTree
 
 ADAPTIVE = "adaptive"
@@ -142,29 +142,14 @@ class NoveltyInfo(NamedTuple):
     """w in this update."""
 
 
-class NoveltySearch(NamedTuple):
-    """One configuration: pure functions over :class:`NoveltyState`."""
-
-    init: Callable[[jax.Array, PyTree], NoveltyState]
-    """``(key, mean) → state``."""
-    ask: Callable[[NoveltyState], AntitheticPopulation]
-    """``state → AntitheticPopulation`` around the parent whose turn it is."""
-    tell: Callable[
-        [NoveltyState, ArrayLike, Behaviour], tuple[NoveltyState, NoveltyInfo]
-    ]
-    """``(state, fitness [P], behaviour) → (state, info)``; larger fitness is better."""
-    descriptor_size: int
-    """B, at least 1."""
-
-
 def novelty_search(
     config: ESConfig,
     descriptor_size: int,
     noise: Noise | None = None,
     weighted_sum: WeightedSum | None = None,
     draw: Callable[[jax.Array], PyTree] | None = None,
-) -> NoveltySearch:
-    """Builds novelty search as a :class:`~jax_es.es.strategy.Strategy`.
+) -> StrategyFunctions:
+    """Builds novelty search; its states are :class:`NoveltyState`.
 
     Args:
         config: the hyperparameters; its ``kwargs`` are :class:`NoveltyOptions`.
@@ -264,7 +249,7 @@ def novelty_search(
             fitness_weight=weight,
         )
 
-    return NoveltySearch(init, ask, tell, descriptor_size)
+    return StrategyFunctions(init, ask, tell, descriptor_size)
 
 
 def novelty(points: np.ndarray, archive: np.ndarray, neighbors: int) -> np.ndarray:
@@ -300,12 +285,7 @@ def adapted(
 ) -> tuple[float, float, int]:
     """Returns NSRA-ES's weight, best evaluation and generations without a better one.
 
-    Args:
-        weight: w so far.
-        best: the highest evaluation so far.
-        stalled: generations since then, or since the weight last fell.
-        evaluation: of this generation's θ.
-        options: patience and step.
+    ``stalled`` counts those since the best one, or since the weight last fell.
     """
     if evaluation > best:
         return min(1.0, weight + options.weight_step), evaluation, 0
@@ -319,12 +299,8 @@ def draw_parent(
 ) -> int:
     """Draws a parent with p ∝ its novelty; one that was never evaluated goes first.
 
-    Args:
-        key: consumed.
-        descriptors: ``[M, B]``, ∞ where a parent was never evaluated. One whose
-            evaluation failed (NaN) is not drawn, unless no parent is new at all.
-        archive: as of :func:`novelty`.
-        neighbors: as well.
+    Its row of ``descriptors [M, B]`` is ∞ then. One whose evaluation failed (NaN) is
+    not drawn, unless no parent is new at all.
     """
     unknown = np.flatnonzero(np.isposinf(descriptors).all(axis=1))
     if len(unknown):

@@ -74,15 +74,12 @@ class AntitheticPopulation:
     noise: Noise = dataclasses.field(metadata={"static": True})
     """The noise family, which draws εᵢ from ``member_key(key, i)``."""
 
+    members_per_group = 2  # a pair shares its ε
+
     @property
     def size(self) -> int:
         """P = 2N."""
         return 2 * self.num_pairs
-
-    @property
-    def members_per_group(self) -> int:
-        """2: a pair shares its ε."""
-        return 2
 
     def shared(self) -> Variables:
         """Returns what the noise family lets all members read."""
@@ -109,9 +106,19 @@ class AntitheticPopulation:
         return jax.vmap(pair)(jnp.arange(self.num_pairs))
 
 
+class _Ungrouped:
+    """What populations have in common for whose members nothing is drawn."""
+
+    members_per_group = 1
+
+    def group(self, index: jax.Array) -> PyTree:
+        """Returns nothing."""
+        return ()
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MaterializedPopulation:
+class MaterializedPopulation(_Ungrouped):
     """Members whose weights stand in memory, as CMA-ES and archives have them."""
 
     mean: PyTree
@@ -124,18 +131,9 @@ class MaterializedPopulation:
         """P."""
         return jax.tree.leaves(self.members)[0].shape[0]
 
-    @property
-    def members_per_group(self) -> int:
-        """1: nothing is drawn."""
-        return 1
-
     def shared(self) -> Variables:
         """Returns nothing: a member's weights are all its own."""
         return {}
-
-    def group(self, index: jax.Array) -> PyTree:
-        """Returns nothing."""
-        return ()
 
     def variables(self, group: PyTree, member: jax.Array) -> Variables:
         """Looks the member's weights up."""
@@ -148,29 +146,17 @@ class MaterializedPopulation:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MeanPopulation:
-    """θ alone, for evaluations: every task is of :data:`MEAN`."""
+class MeanPopulation(_Ungrouped):
+    """θ alone, for evaluations: every task is of :data:`MEAN`, which is no member."""
 
     mean: PyTree
     """θ."""
 
-    @property
-    def size(self) -> int:
-        """0: the mean is no member."""
-        return 0
-
-    @property
-    def members_per_group(self) -> int:
-        """1."""
-        return 1
+    size = 0
 
     def shared(self) -> Variables:
         """Returns θ, which all slots read."""
         return {"params": self.mean}
-
-    def group(self, index: jax.Array) -> PyTree:
-        """Returns nothing."""
-        return ()
 
     def variables(self, group: PyTree, member: jax.Array) -> Variables:
         """Returns nothing: no slot has weights of its own."""

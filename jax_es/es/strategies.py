@@ -38,9 +38,10 @@ from jax_es.checks import (
 )
 from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
-from jax_es.es.evosax_bridge import EvosaxStrategy, evosax_strategy
+from jax_es.es.evosax_bridge import evosax_strategy
 from jax_es.es.optimizers import clipup
 from jax_es.es.repaired import RepairedMAES, RepairedRmES, RepairedXNES
+from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree
 
 ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
@@ -83,14 +84,8 @@ SHAPINGS = {
 }
 """For algorithms that leave it open; without one it is their own."""
 
-MATRICES = {"cma-es": 8, "ma-es": 4, "xnes": 8}
-"""How many matrices of |θ|² numbers an update has at once, about."""
 
-POPULATIONS = 6
-"""How many times a generation's members stand in memory during an update, about."""
-
-
-def named_strategy(config: ESConfig, mean: PyTree) -> EvosaxStrategy:
+def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
     """Builds the strategy of a configuration.
 
     Args:
@@ -162,30 +157,3 @@ def _hyperparameters(name: str, population_size: int, mean: PyTree) -> dict[str,
         for key, value in known.items()
         if np.ndim(value) == 0
     }
-
-
-def memory_needs(config: ESConfig, num_weights: int) -> dict[str, tuple[int, str]]:
-    """Returns what a strategy would take of each device's memory, about.
-
-    Args:
-        config: of the run.
-        num_weights: |θ|.
-
-    Returns:
-        By what asks for it: bytes, and what to choose instead.
-    """
-    name, members = config.strategy, 2 * config.num_pairs
-    needs = {}
-    if name in MATRICES:
-        what = f"es.strategy {name}, with matrices of {num_weights:,} x {num_weights:,}"
-        needs[f"{what} numbers,"] = (
-            4 * MATRICES[name] * num_weights**2,
-            "choose --strategy sep-cma-es, snes, cr-fm-nes or openai-es, or a smaller "
-            "policy",
-        )
-    what = f"es.num_pairs {config.num_pairs}, whose {members:,} members of"
-    needs[f"{what} {num_weights:,} weights es.strategy {name} holds,"] = (
-        4 * POPULATIONS * members * num_weights,
-        "choose fewer pairs, --strategy openai-es or a smaller policy",
-    )
-    return needs

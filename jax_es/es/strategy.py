@@ -1,5 +1,6 @@
 """What every strategy is: pure functions over an explicit state."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -48,6 +49,16 @@ class Strategy(Protocol):
         :func:`reads_descriptors` takes a :class:`Behaviour`, too.
         """
         ...
+
+
+class StrategyFunctions(NamedTuple):
+    """A strategy; what its states and populations are, its builder says."""
+
+    init: Callable[..., Any]
+    ask: Callable[..., Any]
+    tell: Callable[..., Any]
+    descriptor_size: int = 0
+    """B, of one that reads descriptors."""
 
 
 class Behaviour(NamedTuple):

@@ -18,7 +18,6 @@ from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
 from jax_es.illumination.settings import ArchiveConfig
-from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
@@ -134,7 +133,6 @@ def _run(
         first,
         max_env_steps=config.max_env_steps,
         layout=LAYOUT,
-        clock=compilation_clock(),
     )
     axes = ", ".join(archive.axes.names)
     progress.message(

@@ -43,7 +43,6 @@ from jax_es.imitation.windows import (
     statistics_of,
     steps_of,
 )
-from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.memory import check_memory
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints
@@ -138,8 +137,7 @@ def pretrain_run(
         if resume:
             run.resume(config)
             run.update(method=method)
-        clock = compilation_clock()
-        progress = Progress(cloning.epochs, finished, layout=EPOCHS, clock=clock)
+        progress = Progress(cloning.epochs, finished, layout=EPOCHS)
         mean_return = f"{returns.mean():.1f}"
         progress.message(
             opening(

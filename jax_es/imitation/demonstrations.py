@@ -109,15 +109,12 @@ class Player:
             self._workers.use(self._recipe)
             size = self._recipe.num_episodes
             jobs = [(seeds[i : i + size],) for i in range(0, len(seeds), size)]
-            longest = self.env.max_episode_steps
             self._workers.run(
                 "played",
                 None,
                 jobs,
                 on_step,
-                most_units=[float(longest * len(shard)) for (shard,) in jobs],
-                units=lambda episodes: sum(len(each.rewards) for each in episodes),
-                on_wait=lambda _: on_step([]),
+                lambda _: on_step([]),
             )
             return
 

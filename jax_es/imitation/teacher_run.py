@@ -8,7 +8,6 @@ from jax_es.checks import optional, require
 from jax_es.cli.progress import Layout, Progress, opening
 from jax_es.imitation.gradient_run import GradientRun, begin, build_for_evaluation
 from jax_es.imitation.teacher_settings import TeacherSettings
-from jax_es.rollout.devices import compilation_clock
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.records import GenerationRecord
@@ -90,9 +89,8 @@ def teach(
             run.resume(config)
             run.update(method=method)
         with GradientRun(run, parts, None, num_evaluations) as gradient_run:
-            clock = compilation_clock()
             count = -(-settings.steps // every)
-            progress = Progress(count, first // every, layout=EVALUATIONS, clock=clock)
+            progress = Progress(count, first // every, layout=EVALUATIONS)
             progress.message(
                 opening(
                     f"Resuming after {first} steps:" if resume else "Training",

@@ -8,10 +8,7 @@ what all devices share (θ, statistics) is passed unmapped.
 """
 
 import contextlib
-import functools
 import gc
-import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,50 +38,14 @@ def configure_cpu_devices(num_devices: int | None = None) -> None:
 def use_compilation_cache() -> None:
     """Keeps compiled programs on disk, so that only a first start compiles them.
 
-    They are in ``jax-es`` in the user's cache folder, unless JAX has a cache already
+    They are in ``~/.cache/jax-es``, unless JAX has a cache already
     (``JAX_COMPILATION_CACHE_DIR``).
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the standard says to ignore it, as when it is empty
-        cache = Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(cache / "jax-es"))
+    cache = Path.home() / ".cache" / "jax-es"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-
-
-class CompilationClock:
-    """Seconds, except those in which JAX compiled: what is left takes no more of them.
-
-    One serves the whole process; see :func:`compilation_clock`.
-    """
-
-    def __init__(self) -> None:
-        self._spans: list[tuple[float, float]] = []
-        self._seconds = 0.0
-
-    def __call__(self) -> float:
-        """Returns seconds from any origin."""
-        return time.monotonic() - self._seconds
-
-    def listen(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Takes a compilation's seconds out, once it has ended."""
-        if not event.startswith("/jax/core/compile/"):
-            return
-        start = time.monotonic() - duration_secs
-        # Programs within a program are compiled in the course of it, and end first.
-        while self._spans and self._spans[-1][0] >= start:
-            self._seconds -= self._spans.pop()[1]
-        self._spans.append((start, duration_secs))
-        self._seconds += duration_secs
-
-
-@functools.cache
-def compilation_clock() -> CompilationClock:
-    """Returns the process's clock for estimates of the time left."""
-    clock = CompilationClock()
-    jax.monitoring.register_event_duration_secs_listener(clock.listen)
-    return clock
 
 
 def release_programs() -> None:

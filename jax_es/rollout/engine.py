@@ -34,7 +34,6 @@ from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     UNCHANGED,
     View,
-    initial_statistics,
     observe,
     scaled,
 )
@@ -136,37 +135,27 @@ class _Record:
     """What one call of :meth:`Rollout.evaluate` gathers, over all groups."""
 
     def __init__(self, num_tasks: int, env: VectorEnv) -> None:
-        self.num_done = 0
-        self.env_steps = 0
-        self.returns = np.zeros(num_tasks)
-        self.lengths = np.zeros(num_tasks, np.int32)
-        self.failed = np.zeros(num_tasks, bool)
-        self.healthy_rewards = np.zeros(num_tasks)
-        self.descriptors = np.zeros((num_tasks, getattr(env, "descriptor_size", 0)))
         size = int(np.prod(env.single_observation_space.shape))
-        self.statistics = initial_statistics(size)
-        self.computed_steps = 0
+        descriptor_size = getattr(env, "descriptor_size", 0)
+        self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size)
+        self.statistics = self.of_tasks.observations
+        self.num_done = self.env_steps = self.computed_steps = 0
         self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
 
     def result(self) -> EpisodeResults:
         """Returns what was gathered."""
-        return EpisodeResults(
-            self.returns,
-            self.lengths,
-            self.failed,
-            self.healthy_rewards,
-            self.descriptors,
-            self.statistics,
-            self.env_steps,
-            self.computed_steps,
-            self.seconds,
+        return self.of_tasks._replace(
+            observations=self.statistics,
+            env_steps=self.env_steps,
+            computed_steps=self.computed_steps,
+            seconds=self.seconds,
         )
 
     def progress(self) -> RolloutProgress:
         """Returns how far the call has come."""
         return RolloutProgress(
             self.num_done,
-            len(self.returns),
+            len(self.of_tasks.returns),
             self.env_steps,
             self.computed_steps,
             dict(self.seconds),
@@ -293,16 +282,16 @@ class _Group:
         """Records ended episodes and hands their slots the next tasks."""
         envs = np.flatnonzero(ended)
         tasks = self._task[envs]
-        record = self._record
-        record.returns[tasks] = self._return[envs]
-        record.lengths[tasks] = self._length[envs]
-        record.healthy_rewards[tasks] = self._healthy_reward[envs]
-        if record.descriptors.size:
+        results = self._record.of_tasks
+        results.returns[tasks] = self._return[envs]
+        results.lengths[tasks] = self._length[envs]
+        results.healthy_rewards[tasks] = self._healthy_reward[envs]
+        if results.descriptors.size:
             describing: Any = self._env
-            record.descriptors[tasks] = describing.descriptors()[envs]
+            results.descriptors[tasks] = describing.descriptors()[envs]
         if "simulation_failed" in info:
-            record.failed[tasks] = info["simulation_failed"][envs]
-        record.num_done += len(envs)
+            results.failed[tasks] = info["simulation_failed"][envs]
+        self._record.num_done += len(envs)
         self.is_live[envs] = False
         self._task[envs] = IDLE
         self._env.halt(ended)

@@ -10,6 +10,7 @@ from jax_es.rollout.observation_statistics import (
     UNCHANGED,
     ObservationStatistics,
     View,
+    initial_statistics,
 )
 from jax_es.rollout.tasks import Tasks
 
@@ -39,6 +40,23 @@ class EpisodeResults(NamedTuple):
     seconds: dict[str, float]
     """Wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with several slot
     groups, waiting for noise counts as policy."""
+
+    @classmethod
+    def empty(
+        cls, num_tasks: int, descriptor_size: int = 0, observation_size: int = 0
+    ) -> "EpisodeResults":
+        """Returns zeros for what tasks will come to, to be filled in."""
+        return cls(
+            returns=np.zeros(num_tasks),
+            lengths=np.zeros(num_tasks, np.int32),
+            failed=np.zeros(num_tasks, bool),
+            healthy_rewards=np.zeros(num_tasks),
+            descriptors=np.zeros((num_tasks, descriptor_size)),
+            observations=initial_statistics(observation_size),
+            env_steps=0,
+            computed_steps=0,
+            seconds={},
+        )
 
     @property
     def slot_utilization(self) -> float:

@@ -7,7 +7,6 @@ be from one that can, before the operating system does so with a killed process.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -41,18 +40,12 @@ def memory_limit() -> int:
     return min(limits)
 
 
-def check_memory(
-    needs: Mapping[str, int],
-    limit: int | None = None,
-    remedy: str = "choose a smaller value",
-) -> None:
+def check_memory(needs: Mapping[str, int], limit: int | None = None) -> None:
     """Rejects what cannot fit into memory.
 
     Args:
-        needs: bytes, by the argument and its value that ask for them; the ones that
-            others are multiplied by go first.
+        needs: bytes, by the argument and its value that ask for them.
         limit: bytes that there are; :func:`memory_limit` if not given.
-        remedy: what to do about it.
 
     Raises:
         ConfigError: naming the first argument with which it no longer fits.
@@ -63,30 +56,13 @@ def check_memory(
         if total > limit:
             raise ConfigError(
                 f"{argument} would take about {_gib(num_bytes)} of memory, and there "
-                f"are {_gib(limit)} in all; {remedy}."
+                f"are {_gib(limit)} in all; choose a smaller value."
             )
 
 
 def num_bytes(tree: PyTree) -> int:
     """Returns the bytes of arrays, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def largest(sizes: Mapping[str, Any]) -> str:
-    """Returns the name and the value of the largest number or tuple of numbers.
-
-    Example:
-        >>> largest({"width": 7, "hidden_sizes": (4, 9), "residual": True})
-        'hidden_sizes 4 9'
-    """
-
-    def size(value: Any) -> int:
-        values = value if isinstance(value, tuple) else (value,)
-        return max((v for v in values if type(v) is int), default=-1)
-
-    name = max(sizes, key=lambda name: size(sizes[name]))
-    value = sizes[name]
-    return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 def _gib(num_bytes: int) -> str:

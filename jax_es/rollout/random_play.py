@@ -10,7 +10,6 @@ import copy
 import numpy as np
 
 from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.rollout.tasks import Tasks
 from jax_es.streams import stream
 from jax_es.types import VectorEnv
@@ -62,17 +61,7 @@ def play_at_random(env: VectorEnv, tasks: Tasks) -> EpisodeResults:
         tasks: the episodes; of each, the seed and the most steps.
     """
     num_tasks, space = len(tasks.seed), env.single_action_space
-    result = EpisodeResults(
-        returns=np.zeros(num_tasks),
-        lengths=np.zeros(num_tasks, np.int32),
-        failed=np.zeros(num_tasks, bool),
-        healthy_rewards=np.zeros(num_tasks),
-        descriptors=np.zeros((num_tasks, 0)),
-        observations=initial_statistics(0),
-        env_steps=0,
-        computed_steps=0,
-        seconds={},
-    )
+    result = EpisodeResults.empty(num_tasks)
     actions = np.zeros((env.num_envs, *space.shape), space.dtype)
     for first in range(0, num_tasks, env.num_envs):
         here = np.arange(first, min(first + env.num_envs, num_tasks))

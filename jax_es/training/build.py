@@ -32,6 +32,7 @@ from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
 from jax_es.train_config import (
     POLICY_KINDS,
@@ -41,7 +42,7 @@ from jax_es.train_config import (
     policy_kind,
 )
 from jax_es.training.custom_policy import make_custom_policy
-from jax_es.training.shards import on_workers
+from jax_es.training.shards import check_shards, on_workers
 from jax_es.types import Policy, VectorEnv
 
 
@@ -51,13 +52,7 @@ def make_env(
     num_threads: int | None,
     vectorization_mode: str | None = None,
 ) -> VectorEnv:
-    """Builds the vector environment.
-
-    Args:
-        config: which environment.
-        num_envs: how many copies.
-        num_threads: threads that step them; one per available core if not given.
-        vectorization_mode: of environments without threads.
+    """Builds the vector environment; one thread per available core if not told.
 
     Raises:
         ConfigError: if the environment does not exist or does not take the options.
@@ -91,10 +86,6 @@ def make_env(
 def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
     """Builds one environment of Gymnasium's own that is the same task.
 
-    Args:
-        config: which environment.
-        render_mode: as Gymnasium's.
-
     Raises:
         ConfigError: if what a game needs is not installed.
         EnvironmentFailure: if it raises; later in its methods, too.
@@ -114,20 +105,12 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
 
 
 def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:
-    """Imports the wrappers of an environment, the innermost first.
-
-    Raises:
-        ConfigError: if one is not there.
-    """
+    """Imports the wrappers of an environment, the innermost first."""
     return tuple(find("--env.wrappers", target) for target in config.wrappers)
 
 
 def damages(config: EnvConfig, names: Collection[str]) -> dict[str, Damage]:
-    """Returns damaged robots by the names of their damages.
-
-    Args:
-        config: of the intact robot.
-        names: of :func:`envs.damages.damage`, or ``all`` alone for all that have one.
+    """Returns damaged robots by the names of their damages, ``all`` for all of them.
 
     Raises:
         ValueError: there is no such damage.
@@ -186,11 +169,7 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
 
 
 def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
-    """Builds a Decision Transformer that acts on what such an environment observes.
-
-    Args:
-        config: whose policy it is.
-        env: from :func:`make_learning_env`, for the same configuration.
+    """Builds a Decision Transformer that acts in a :func:`make_learning_env`.
 
     Raises:
         ValueError: if the policy keeps a cache.
@@ -217,11 +196,7 @@ def make_policy(
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
 ) -> Policy:
-    """Builds the policy for one environment's spaces.
-
-    Raises:
-        ConfigError: if the policy cannot take the spaces.
-    """
+    """Builds the policy for one environment's spaces, or raises ``ConfigError``."""
     if isinstance(config, CustomPolicyConfig):
         return make_custom_policy(
             config, observation_space.shape or (), action_spec(action_space)
@@ -251,11 +226,7 @@ def make_policy(
 
 
 def action_spec(space: gymnasium.Space) -> models.ActionSpec:
-    """Says what a policy must know of a Gymnasium action space.
-
-    Raises:
-        ConfigError: if no policy can act in it.
-    """
+    """Says what a policy must know of an action space, or raises ``ConfigError``."""
     match space:
         case gymnasium.spaces.Discrete():
             return models.DiscreteActions(int(space.n), int(space.start))
@@ -272,13 +243,7 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
 
 
 def check_cores(config: RolloutConfig) -> None:
-    """Rejects a new run that asks for more devices than cores.
-
-    A resumed run keeps its count.
-
-    Raises:
-        ConfigError: if there are fewer cores than asked for.
-    """
+    """Rejects a new run that asks for more devices than cores."""
     require(
         (config.num_devices or 1) <= available_cores(),
         f"rollout.num_devices must be at most {available_cores()}, the cores here, "
@@ -287,11 +252,7 @@ def check_cores(config: RolloutConfig) -> None:
 
 
 def make_devices(config: RolloutConfig) -> Devices:
-    """Chooses the local devices.
-
-    Raises:
-        ConfigError: if there are fewer than asked for.
-    """
+    """Chooses the local devices, or raises ``ConfigError`` if there are too few."""
     local = jax.local_devices()
     count = len(local) if config.num_devices is None else config.num_devices
     require(
@@ -303,11 +264,7 @@ def make_devices(config: RolloutConfig) -> Devices:
 
 
 def with_machine(config: TrainConfig, has_workers: bool = False) -> TrainConfig:
-    """Fills in how many devices and slots this machine, or a worker, gives a run.
-
-    Raises:
-        ConfigError: if the configuration asks for several devices, and has workers.
-    """
+    """Fills in how many devices and slots this machine, or a worker, gives a run."""
     if has_workers:
         return on_workers(config)
     devices = make_devices(config.rollout)
@@ -317,6 +274,17 @@ def with_machine(config: TrainConfig, has_workers: bool = False) -> TrainConfig:
         num_slots=num_slots(config.rollout, devices),
     )
     return dataclasses.replace(config, rollout=rollout)
+
+
+def for_run(
+    config: TrainConfig, run: RunDirectory, resume: bool, has_workers: bool
+) -> TrainConfig:
+    """Fills in the machine as :func:`with_machine`; what goes on keeps the run's."""
+    if resume:
+        config = run.with_stored_machine(config)
+    if resume or not has_workers:
+        check_shards(config, has_workers, str(run.path))
+    return with_machine(config, has_workers)
 
 
 def num_slots(config: RolloutConfig, devices: Devices) -> int:

@@ -94,11 +94,7 @@ def make_custom_policy(
     observation_shape: tuple[int, ...],
     actions: models.ActionSpec,
 ) -> Policy:
-    """Builds a policy of the user's own.
-
-    Raises:
-        ConfigError: if it cannot be imported, or does not fit the environment.
-    """
+    """Builds a policy of the user's own, or raises ``ConfigError``."""
     network = _find(config.target)
     try:
         actions = binned(config, actions)

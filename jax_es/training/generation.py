@@ -34,7 +34,6 @@ from jax_es.training.objective import (
     command_errors,
     fitness,
     initial_commands,
-    mean_commands,
     next_commands,
     per_member,
     population_commands,
@@ -184,7 +183,7 @@ def run_generation(
     update_started = time.perf_counter()
     seen: tuple[Any, ...] = (told_fitness,)
     if reads_descriptors(parts.strategy):
-        seen += (behaviour(told, members.member, evaluated, judged.error),)
+        seen += (behaviour(told, members.member, evaluated, judged),)
     es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, *seen))
     finished = time.perf_counter()
     return Generation(
@@ -237,7 +236,7 @@ def population_tasks(
     Args:
         config: of the run.
         generation: which one.
-        step_cap: the limit on each episode.
+        step_cap: the limit on each episode, in environment steps.
         size: P, the number of members.
         asks: for which returns episodes are asked, if they are.
     """
@@ -272,7 +271,10 @@ def mean_tasks(parts: Parts, state: TrainState) -> Tasks:
     count, limit = config.evaluation.num_episodes, parts.env.max_episode_steps
     tasks = evaluation_tasks(config.seed, generation, count, limit)
     asks = asked(config.es, state.commands, generation)
-    return tasks._replace(command=None if asks is None else mean_commands(asks, count))
+    if asks is None:
+        return tasks
+    # Evenly spaced, the ends included.
+    return tasks._replace(command=asks.on_range(np.linspace(0, 1, count)))
 
 
 def evaluation_tasks(
@@ -293,9 +295,11 @@ class Judged(NamedTuple):
 
     state: TrainState
     """The state, which now knows of the evaluation."""
+    score: float
+    """The mean return; −∞ if one is not finite."""
     is_best: bool
-    """Whether no mean was better so far: by the mean return or, where returns are asked
-    for, by the error."""
+    """Whether no mean was better so far: by the score or, where returns are asked for,
+    by the error."""
     error: float
     """Of commanded returns; NaN without."""
 
@@ -303,44 +307,30 @@ class Judged(NamedTuple):
 def judge(
     config: TrainConfig, state: TrainState, tasks: Tasks, returns: np.ndarray
 ) -> Judged:
-    """Compares a mean with the best so far.
-
-    Args:
-        config: of the run.
-        state: whose mean.
-        tasks: from :func:`mean_tasks`.
-        returns: ``[E]``, theirs.
-    """
+    """Compares a state's mean with the best so far, by what its tasks returned."""
     found, before = score(returns), state.best_evaluation_return
     judged = state._replace(best_evaluation_return=max(before, found))
     asks = asked(config.es, state.commands, int(state.es.generation))
     errors = command_errors(tasks, returns)
     if asks is None or errors is None:
-        return Judged(judged, found > before, math.nan)
+        return Judged(judged, found, found > before, math.nan)
     error, least = asks.error(errors), state.commands.least_error
     is_best = math.isnan(least) or error < least
     commands = state.commands._replace(least_error=error if is_best else least)
-    return Judged(judged._replace(commands=commands), is_best, error)
+    return Judged(judged._replace(commands=commands), found, is_best, error)
 
 
 def behaviour(
     results: EpisodeResults,
     member: np.ndarray,
     evaluation: EpisodeResults,
-    error: float,
+    judged: Judged,
 ) -> Behaviour:
-    """Returns what members and θ did, each as the mean over its episodes.
-
-    Args:
-        results: of the population's tasks.
-        member: ``[E]``, whose episode each is.
-        evaluation: of θ's.
-        error: of θ under commanded returns, NaN without.
-    """
+    """Returns what members and θ did, each as the mean over its episodes."""
     columns = [per_member(column, member) for column in results.descriptors.T]
     members = np.stack(columns, axis=1)
     mean = evaluation.descriptors.mean(axis=0)
-    worth = score(evaluation.returns) if math.isnan(error) else -error
+    worth = judged.score if math.isnan(judged.error) else -judged.error
     return Behaviour(members, mean, worth)
 
 

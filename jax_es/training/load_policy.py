@@ -20,6 +20,7 @@ from jax_es.runs.checkpoint import CheckpointError
 from jax_es.runs.exported import local_folder, restore
 from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
+from jax_es.runs.state_arrays import like_template
 from jax_es.runs.trust import check_imports
 from jax_es.training.build import TrainConfig, make_env, make_policy, policy_kind
 from jax_es.types import Policy, PyTree, needs_reference
@@ -240,11 +241,7 @@ class LoadedPolicy:
         return action[0] if is_single else action
 
     def _checked(self, observation: np.ndarray) -> np.ndarray:
-        """Returns observations in the type that the network was trained on.
-
-        Raises:
-            ValueError: they are not what the environment gives.
-        """
+        """Returns observations in the type that the network was trained on."""
         shape = self._observation_shape
         if observation.shape[-len(shape) :] != shape or observation.ndim > 1 + len(
             shape
@@ -294,11 +291,7 @@ def load_policy(
 
 
 def check_asked(policy: Policy, config: TrainConfig) -> None:
-    """Checks that a policy can be asked for a return.
-
-    Raises:
-        ConfigError: if not.
-    """
+    """Raises ``ConfigError`` unless a policy can be asked for a return."""
     require(
         getattr(policy, "reads_command", False),
         f"policy {policy_kind(config.policy)} has no target return; choose a "
@@ -312,23 +305,13 @@ def check_fits(trained: TrainedMean, policy: Policy) -> None:
     Raises:
         CheckpointError: if not: the checkpoint was copied from another run.
     """
-    here = _shapes(jax.eval_shape(policy.init, jax.random.key(0)))
-    saved = _shapes(trained.mean)
-    for name in here | saved:
-        if here.get(name) != saved.get(name):
-            raise CheckpointError(
-                f"the checkpoint is of another network than the run's config.json: "
-                f"{name} has shape {saved.get(name, 'none')} in the checkpoint and "
-                f"{here.get(name, 'none')} in the network; choose another checkpoint."
-            )
-
-
-def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
-        for path, leaf in leaves
-    }
+    try:
+        like_template(trained.mean, jax.eval_shape(policy.init, jax.random.key(0)))
+    except ValueError as error:
+        raise CheckpointError(
+            f"the checkpoint is of another network than the run's config.json: it "
+            f"{error}, or choose another checkpoint."
+        ) from error
 
 
 def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:

@@ -15,30 +15,29 @@ from typing import NamedTuple
 from jax_es.checks import require
 from jax_es.cli.progress import Progress, opening
 from jax_es.distributed.workers import Workers, shown
-from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import OPENAI_ES
-from jax_es.runs.metrics import MetricsWriter, read_metrics, records_so_far
+from jax_es.runs.metrics import MetricsWriter, read_metrics
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
-from jax_es.training.build import TrainConfig, with_machine
+from jax_es.train_config import TrainConfig
+from jax_es.training.build import for_run
 from jax_es.training.custom_policy import AnyPolicy, with_policy
 from jax_es.training.generation import (
+    Judged,
     TrainState,
     judge,
     mean_tasks,
     place,
     run_generation,
-    score,
     template_state,
     view,
 )
 from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts, build
 from jax_es.training.recording import generation_record
-from jax_es.training.shards import check_shards
 from jax_es.training.warm_start import Source, find_source, first_state, provenance
 
 
@@ -90,21 +89,13 @@ def begin(
         state = place(parts, restored.state)
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
-    finished, limit = int(state.es.generation), config.max_env_steps
+    finished = int(state.es.generation)
     # As many are not too few: the run may have been killed in its final evaluation.
     require(
         finished <= config.num_generations,
         f"num_generations must be at least {finished}, the generations that {run.path} "
         f"has finished, got {config.num_generations}.",
     )
-    require(
-        limit is None
-        or limit == run.config().max_env_steps
-        or state.total_env_steps < limit,
-        f"max_env_steps must be more than {state.total_env_steps}, the steps that "
-        f"{run.path} has taken, got {limit}.",
-    )
-    records_so_far(run.path)  # a damaged file is found before anything is written
     run.resume(config)
     return state
 
@@ -143,19 +134,107 @@ def run_training(
     Raises:
         Stopped: after a checkpoint of the last finished generation.
     """
-    first = int(state.es.generation)
+    config, checkpoints = parts.config, Checkpoints(run.checkpoints)
+    first = saved = int(state.es.generation)
+    records: list[GenerationRecord] = []
+
+    def on_step(step: RolloutProgress) -> None:
+        check_stop()
+        progress.tasks_done(step.num_done, step.num_tasks)
+
+    def tell(record: GenerationRecord) -> None:
+        for callback in callbacks:
+            callback.on_generation(record, state)
+
+    def save() -> None:
+        nonlocal saved
+        if int(state.es.generation) > saved:
+            saved = int(state.es.generation)
+            checkpoints.save(saved, state)
+
     with MetricsWriter(run.path, first - 1) as writer, progress:
-        session = _Session(parts, state, run, writer, progress, check_stop, callbacks)
         try:
-            while not is_finished(parts.config, session.state):
-                session.advance()
-            final = session.evaluate_final()
+            while not is_finished(config, state):
+                progress.generation_started(int(state.es.generation))
+                generation = run_generation(parts, state, on_step)
+                if generation.best is not None:
+                    best = generation.best
+                    checkpoints.save_best(int(best.es.generation), best)
+                record = generation_record(generation, writer.elapsed())
+                # The record first: a run killed before the checkpoint repeats the
+                # generation, and its first record is dropped.
+                writer.write(record)
+                state = generation.state
+                records.append(record)
+                progress.generation_done(record)
+                if record.num_nonfinite or record.evaluation_num_nonfinite:
+                    progress.message(_broken_returns(record))
+                tell(record)
+                if (record.generation + 1) % config.checkpoint_every == 0:
+                    save()
+            judged, record = _evaluate_final(parts, state, on_step, writer.elapsed)
+            if judged.is_best:
+                checkpoints.save_best(int(state.es.generation), judged.state)
+            writer.write(record)
+            tell(record)
         finally:
-            session.save()
-    state = session.state
-    first_return = read_metrics(run.path)[0].evaluation_return_mean
-    best = max(state.best_evaluation_return, final)
-    return TrainingResult(state, session.records, first_return, final, best)
+            save()
+    return TrainingResult(
+        state,
+        records,
+        first_evaluation=read_metrics(run.path)[0].evaluation_return_mean,
+        final_evaluation=judged.score,
+        best_evaluation=judged.state.best_evaluation_return,
+    )
+
+
+def is_finished(config: TrainConfig, state: TrainState) -> bool:
+    """Returns whether a run has had its generations or steps, or its return."""
+    steps, enough = config.max_env_steps, config.stop_at_return
+    return (
+        int(state.es.generation) >= config.num_generations
+        or (steps is not None and state.total_env_steps >= steps)
+        or (enough is not None and state.best_evaluation_return >= enough)
+    )
+
+
+def _broken_returns(record: GenerationRecord) -> str:
+    """Says how many returns of a generation are no numbers."""
+    return (
+        f"generation {record.generation + 1}: {record.num_nonfinite} returns of the "
+        f"population ({record.num_failed} failed simulations) and "
+        f"{record.evaluation_num_nonfinite} of the evaluation were NaN or infinite; "
+        "they rank worst."
+    )
+
+
+def _evaluate_final(
+    parts: Parts,
+    state: TrainState,
+    on_step: Callable[[RolloutProgress], None],
+    elapsed: Callable[[], float],
+) -> tuple[Judged, GenerationRecord]:
+    """Evaluates the last update's mean, which no generation will.
+
+    The episodes are those with which the next generation would begin. A resume to more
+    generations has that one instead: its record replaces this one.
+    """
+    config, tasks = parts.config, mean_tasks(parts, state)
+    population = parts.strategy.ask(state.es)
+    result = parts.rollout.evaluate(population, tasks, view(config, state), on_step)
+    judged = judge(config, state, tasks, result.returns)
+    record = evaluation_record(
+        int(state.es.generation),
+        state.total_env_steps + result.env_steps,
+        result.returns,
+        result.lengths,
+        judged.state.best_evaluation_return,
+        elapsed(),
+        result.env_steps,
+    )
+    asks = asked(config.es, state.commands, record.generation)
+    more = record_fields(asks, judged.state.commands, judged.error)
+    return judged, dataclasses.replace(record, **more)
 
 
 def train_run(
@@ -192,12 +271,7 @@ def train_run(
     """
     config = with_policy(config, policy)
     run = RunDirectory(Path(path))
-    if resume:
-        config = run.with_stored_machine(config)
-    has_workers = workers is not None
-    if resume or not has_workers:
-        check_shards(config, has_workers, str(run.path))
-    config = with_machine(config, has_workers)
+    config = for_run(config, run, resume, workers is not None)
     with contextlib.ExitStack() as stack:
         parts = build(config, check_stop, workers=workers)
         stack.callback(parts.close)
@@ -209,12 +283,11 @@ def train_run(
                 int(state.es.generation),
                 max_env_steps=config.max_env_steps,
                 label=label,
-                clock=compilation_clock(),
                 more=(lambda: shown(workers)) if workers else tuple,
             )
             progress.message(_opening(parts, state, run, resume))
             if workers is not None:
-                stack.enter_context(workers.saying(progress.message))
+                workers.say = progress.message
             result = run_training(parts, state, run, progress, check_stop, callbacks)
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
@@ -256,114 +329,3 @@ def _machines(parts: Parts) -> str:
         f"workers: {status.workers} on {nodes}, each with {rollout.num_slots} slots "
         f"and {rollout.shard_size} episodes at a time"
     )
-
-
-def is_finished(config: TrainConfig, state: TrainState) -> bool:
-    """Returns whether a run has had its generations or steps, or its return."""
-    steps, enough = config.max_env_steps, config.stop_at_return
-    return (
-        int(state.es.generation) >= config.num_generations
-        or (steps is not None and state.total_env_steps >= steps)
-        or (enough is not None and state.best_evaluation_return >= enough)
-    )
-
-
-class _Session:
-    """One call of :func:`run_training`: generations, and what they leave on disk."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        state: TrainState,
-        run: RunDirectory,
-        writer: MetricsWriter,
-        progress: Progress,
-        check_stop: Callable[[], None],
-        callbacks: Sequence[Callback],
-    ) -> None:
-        self._parts, self._writer = parts, writer
-        self.state = state
-        """After the last generation that has its record."""
-        self._checkpoints = Checkpoints(run.checkpoints)
-        self._progress = progress
-        self._check_stop, self._callbacks = check_stop, callbacks
-        self._saved = int(state.es.generation)
-        self.records: list[GenerationRecord] = []
-
-    def advance(self) -> None:
-        """Runs one generation; records it, then saves what follows from it.
-
-        The order matters: a run killed after the record but before the checkpoint
-        repeats the generation, and its first record is dropped.
-        """
-        state = self.state
-        self._progress.generation_started(int(state.es.generation))
-        generation = run_generation(self._parts, state, self._on_step)
-        if generation.best is not None:
-            self._save_best(generation.best)
-        record = generation_record(generation, self._writer.elapsed())
-        self._writer.write(record)
-        self.state = generation.state
-        self.records.append(record)
-        self._progress.generation_done(record)
-        if record.num_nonfinite or record.evaluation_num_nonfinite:
-            self._progress.message(
-                f"generation {record.generation + 1}: {record.num_nonfinite} returns "
-                f"of the population ({record.num_failed} failed simulations) and "
-                f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
-                "infinite; they rank worst."
-            )
-        self._tell(record)
-        if (record.generation + 1) % self._parts.config.checkpoint_every == 0:
-            self.save()
-
-    def _tell(self, record: GenerationRecord) -> None:
-        for callback in self._callbacks:
-            callback.on_generation(record, self.state)
-
-    def evaluate_final(self) -> float:
-        """Evaluates the last update's mean, which no generation will, and records it.
-
-        The episodes are those with which the next generation would begin. A resume to
-        more generations has that one instead: its record replaces this one.
-        """
-        config, state = self._parts.config, self.state
-        tasks = mean_tasks(self._parts, state)
-        result = self._parts.rollout.evaluate(
-            self._parts.strategy.ask(state.es),
-            tasks,
-            view(config, state),
-            self._on_step,
-        )
-        judged = judge(config, state, tasks, result.returns)
-        if judged.is_best:
-            self._save_best(judged.state)
-        record = evaluation_record(
-            int(state.es.generation),
-            state.total_env_steps + result.env_steps,
-            result.returns,
-            result.lengths,
-            judged.state.best_evaluation_return,
-            self._writer.elapsed(),
-            result.env_steps,
-        )
-        asks = asked(config.es, state.commands, record.generation)
-        more = record_fields(asks, judged.state.commands, judged.error)
-        record = dataclasses.replace(record, **more)
-        self._writer.write(record)
-        self._tell(record)
-        return score(result.returns)
-
-    def save(self) -> None:
-        """Saves the state unless its generation is saved already."""
-        step = int(self.state.es.generation)
-        if step > self._saved:
-            self._checkpoints.save(step, self.state)
-            self._saved = step
-
-    def _save_best(self, state: TrainState) -> None:
-        self._checkpoints.save_best(int(state.es.generation), state)
-
-    def _on_step(self, progress: RolloutProgress) -> None:
-        self._check_stop()
-        self._progress.tasks_done(progress.num_done, progress.num_tasks)

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_es.checks import require
 from jax_es.config import ESConfig
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.records import return_statistics
 from jax_es.streams import stream
-from jax_es.types import Policy, PyTree
+from jax_es.types import PyTree
 
 BEST_SHARE = 0.1
 """Share of a generation's episodes, those with the highest returns, that the range of
@@ -65,6 +64,11 @@ class Asked(NamedTuple):
             return math.inf
         return float(np.abs(errors).mean()) / (self.high - self.low)
 
+    def on_range(self, share: np.ndarray) -> np.ndarray:
+        """Returns commands at shares of the range."""
+        width = self.high - self.low if self.is_range else 0.0
+        return (self.low + width * share).astype(np.float32)
+
 
 def initial_commands(config: ESConfig) -> PyTree:
     """Returns the state before the first generation; ``()`` without commands."""
@@ -75,13 +79,7 @@ def initial_commands(config: ESConfig) -> PyTree:
 
 
 def asked(config: ESConfig, commands: PyTree, generation: int) -> Asked | None:
-    """Returns what a generation is asked for, known before it begins.
-
-    Args:
-        config: the hyperparameters.
-        commands: the state, ``()`` without commands.
-        generation: which one.
-    """
+    """Returns what a generation is asked for, known before it begins."""
     if config.objective == "return":
         return None
     # Late: it loads optax, which no other line of this file needs.
@@ -102,11 +100,6 @@ def next_commands(config: ESConfig, commands: PyTree, returns: np.ndarray) -> Py
     episodes, which is what Upside-Down RL explores with, or at the highest that this
     was: episodes that obey return no more than they are asked for, so that a range
     that followed them down would shrink to nothing.
-
-    Args:
-        config: the hyperparameters.
-        commands: the state before, ``()`` without commands.
-        returns: ``[E]``, the population's.
     """
     if config.objective == "return" or config.command_high is not None:
         return commands
@@ -133,18 +126,7 @@ def population_commands(
     within = np.broadcast_to(np.arange(groups)[:, None], (groups, episodes))
     within = rng.permuted(within, axis=0) + rng.random((groups, episodes))
     share = (np.arange(episodes) + within / groups) / episodes
-    return on_range(asked, share)
-
-
-def mean_commands(asked: Asked, num_episodes: int) -> np.ndarray:
-    """Returns the commands of θ's own evaluation: evenly spaced, the ends included."""
-    return on_range(asked, np.linspace(0, 1, num_episodes))
-
-
-def on_range(asked: Asked, share: np.ndarray) -> np.ndarray:
-    """Returns commands at shares of the range."""
-    width = asked.high - asked.low if asked.is_range else 0.0
-    return (asked.low + width * share).astype(np.float32)
+    return asked.on_range(share)
 
 
 def command_errors(tasks: Tasks, returns: np.ndarray) -> np.ndarray | None:
@@ -196,13 +178,10 @@ def record_fields(
     evaluated: float,
     told: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Returns a record's fields about commands; none without commands.
+    """Returns a record's fields about commands, from errors of θ and the population.
 
-    Args:
-        asked: what the generation was asked for.
-        commands: the state after it.
-        evaluated: the error of θ's evaluation, from :meth:`Asked.error`.
-        told: ``[E]``, R − c of the population's episodes, if there is one.
+    ``commands`` is the state after the generation; ``told`` is R − c of the
+    population's episodes ``[E]``, if there were any.
     """
     if asked is None:
         return {}
@@ -216,17 +195,3 @@ def record_fields(
         "evaluation_command_error": evaluated,
         "least_command_error": commands.least_error,
     }
-
-
-def check_hears(config: ESConfig, policy: Policy, kind: str) -> None:
-    """Checks that a policy reads the return that it is asked for.
-
-    Raises:
-        ConfigError: if not.
-    """
-    require(
-        config.objective == "return" or getattr(policy, "reads_command", False),
-        f"es.objective {config.objective} asks for a return, which policy {kind} does "
-        "not read; choose a decision-transformer, or add --policy.target-return (mlp, "
-        "linear, lstm).",
-    )

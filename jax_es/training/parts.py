@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +14,8 @@ from jax_es.checks import require
 from jax_es.config import ESTIMATING
 from jax_es.distributed.sharded import ShardedEvaluator, unpacked
 from jax_es.distributed.workers import Workers
-from jax_es.es.noise import Noise
-from jax_es.es.novelty import novelty_options, novelty_search
-from jax_es.es.openai_es import WeightedSum, openai_es
-from jax_es.es.optimizers import make_optimizer
+from jax_es.es.novelty import novelty_search
+from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
@@ -26,7 +25,6 @@ from jax_es.rollout.memory import (
     ENV_BYTES,
     TASK_BYTES,
     check_memory,
-    largest,
     num_bytes,
 )
 from jax_es.rollout.observation_statistics import hidden_entries
@@ -40,7 +38,7 @@ from jax_es.training.build import (
     make_policy,
     slot_groups,
 )
-from jax_es.training.objective import check_hears
+from jax_es.training.load_policy import check_asked
 from jax_es.training.shards import block_size, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
@@ -104,33 +102,32 @@ def build(
         num_tasks = 1  # here, only spaces and shapes are read
     es, num_episodes = config.es, config.evaluation.num_episodes
     num_members = 2 * es.most_pairs * es.episodes_per_member
-    source = (
-        f"es.num_pairs {es.num_pairs}"
-        if es.most_pairs == es.num_pairs
-        else f"es.interactions_per_generation {es.interactions_per_generation}"
+    name = "num_pairs" if es.most_pairs == es.num_pairs else "max_num_pairs"
+    what = f"es.{name} {es.most_pairs} with es.episodes_per_member"
+    check_memory(
+        {
+            f"{what} {es.episodes_per_member}": TASK_BYTES * num_members,
+            f"evaluation.num_episodes {num_episodes}": TASK_BYTES * num_episodes,
+        }
     )
-    needs = {
-        f"{source} with es.episodes_per_member {es.episodes_per_member}": num_members,
-        f"evaluation.num_episodes {num_episodes}": num_episodes,
-    }
-    needs = {name: TASK_BYTES * count for name, count in needs.items()}
     with contextlib.ExitStack() as stack:
-        parts = _build(config, num_tasks or num_members + num_episodes, needs, stack)
+        parts = _build(config, num_tasks or num_members + num_episodes, stack)
         require(
             es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
             f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
             f"{config.env.id} does not say what it pays for staying healthy.",
         )
-        check_hears(es, parts.policy, policy_kind(config.policy))
-        here, evaluator = parts, None
+        if es.objective != "return":
+            check_asked(parts.policy, config)
+        evaluator = None
         if workers is not None:
-            parts, evaluator = _on_workers(
-                parts, workers, config.rollout.shard_size or 1
-            )
+            evaluator = _sharded(config, workers, config.rollout.shard_size or 1)
         strategy = make_strategy(parts, on_call, evaluator)
         state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
-        _check_fits(here, state, jax.eval_shape(strategy.ask, state), workers)
+        _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
+        if evaluator is not None:
+            parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
 
@@ -140,67 +137,39 @@ def make_strategy(
     on_call: Callable[[], None] = lambda: None,
     evaluator: ShardedEvaluator | None = None,
 ) -> Strategy:
-    """Builds the strategy; rejects one that cannot fit into the devices' memory.
+    """Builds the strategy.
 
     Args:
         parts: from :func:`build_evaluation`, or those of a training.
-        on_call: called now and then during the update, to notice a stop signal.
+        on_call: as :func:`build`'s.
         evaluator: which workers sum the noise; this process if not given.
     """
-    es, devices = parts.config.es, parts.devices
-    if es.strategy in ESTIMATING:
-        noise = make_noise(es)
-        weighted_sum = (
-            spread_weighted_sum(noise, devices, on_call, es.num_pairs)
-            if evaluator is None
-            else evaluator.weighted_sum(block_size(es), on_call)
-        )
-        if es.strategy == "openai-es":
-            return openai_es(es, noise, weighted_sum)
-        return _novelty_search(parts, noise, weighted_sum)
-    # Late: it loads evosax.
-    from jax_es.es.strategies import memory_needs, named_strategy
+    es = parts.config.es
+    if es.strategy not in ESTIMATING:
+        from jax_es.es.strategies import named_strategy  # late: it loads evosax
 
-    mean = _shape(parts.policy.init)
-    num_weights = sum(leaf.size for leaf in jax.tree.leaves(mean))
-    for what, (need, remedy) in memory_needs(es, num_weights).items():
-        check_memory({what: devices.count * need}, devices.memory, remedy)
-    return named_strategy(
-        es, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), mean)
-    )
-
-
-def _novelty_search(
-    parts: EvaluationParts, noise: Noise, weighted_sum: WeightedSum
-) -> Strategy:
-    """Builds novelty search; its other parents are drawn, unless a run is gone on from.
-
-    Raises:
-        ConfigError: if episodes have no descriptors, or parents no room.
-    """
-    config, devices = parts.config, parts.devices
-    size = getattr(parts.env, "descriptor_size", 0)
-    given = " ".join(("env.descriptor", *config.env.descriptor))
+        shapes = _shape(parts.policy.init)
+        mean = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+        return named_strategy(es, mean)
+    noise = make_noise(es)
+    if evaluator is None:
+        weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
+    else:
+        weighted_sum = evaluator.weighted_sum(block_size(es), on_call)
+    if es.strategy == "openai-es":
+        return openai_es(es, noise, weighted_sum)
+    env = parts.config.env
+    size, given = getattr(parts.env, "descriptor_size", 0), " ".join(env.descriptor)
     require(
         size > 0,
-        f"es.strategy novelty compares what episodes did, and {config.env.id} has no "
-        f"{given}; add --env.descriptor position for a walker, or the indices of "
-        "numbers in an observation, such as --env.descriptor 0 1.",
+        f"es.strategy novelty compares what episodes did, and {env.id} has no "
+        f"{f'env.descriptor {given}'.rstrip()}; add --env.descriptor position for a "
+        "walker, or the indices of numbers in an observation, such as "
+        "--env.descriptor 0 1.",
     )
-    options, weights = novelty_options(config.es.kwargs), _shape(parts.policy.init)
-    optimizer = jax.eval_shape(make_optimizer(config.es).init, weights)
-    parent = num_bytes((weights, optimizer))
-    # Two copies while the state is updated, on every device.
-    needs = {
-        f"es.kwargs.{name} {count}": devices.count * 2 * count * each
-        for name, count, each in (
-            ("parents", options.parents, parent),
-            ("archive_size", options.archive_size, 4 * size),
-        )
-    }
-    check_memory(needs, devices.memory)
-    draw = parts.policy.init if config.init is None else None
-    return novelty_search(config.es, size, noise, weighted_sum, draw)
+    # Its other parents are drawn, unless a run is gone on from.
+    draw = parts.policy.init if parts.config.init is None else None
+    return novelty_search(es, size, noise, weighted_sum, draw)
 
 
 def build_evaluation(
@@ -221,27 +190,23 @@ def build_evaluation(
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
     with contextlib.ExitStack() as stack:
-        parts = _build(config, num_tasks, {}, stack)
+        parts = _build(config, num_tasks, stack)
         mean = _shape(parts.policy.init)
         _check_fits(parts, mean, jax.eval_shape(population_of, mean))
         if workers is not None:
-            size = shard_size(config, num_tasks)
-            parts, _ = _on_workers(parts, workers, size)
+            evaluator = _sharded(config, workers, shard_size(config, num_tasks))
+            parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
     return parts
 
 
 def _build(
-    config: TrainConfig,
-    num_tasks: int,
-    needs: dict[str, int],
-    stack: contextlib.ExitStack,
+    config: TrainConfig, num_tasks: int, stack: contextlib.ExitStack
 ) -> EvaluationParts:
     """Builds environments, which ``stack`` closes, and the rollout."""
     devices = make_devices(config.rollout)
     groups = slot_groups(config.rollout, num_tasks, devices)
-    slots = {f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)}
-    check_memory(needs | slots)
+    check_memory({f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)})
     threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
     envs = tuple(
         stack.enter_context(
@@ -252,6 +217,8 @@ def _build(
     observation_space = envs[0].single_observation_space
     hidden_entries(config.env.hide_observation, observation_space.shape)  # checks them
     policy = make_policy(config.policy, observation_space, envs[0].single_action_space)
+    weights = devices.count * num_bytes(_shape(policy.init))
+    check_memory({_described(config, policy): weights}, devices.memory)
     rollout = Rollout(policy, envs, devices)
     return EvaluationParts(config, devices, envs, policy, rollout)
 
@@ -261,46 +228,31 @@ def _shape(init: Callable[[jax.Array], PyTree]) -> PyTree:
     return jax.eval_shape(lambda: init(jax.random.key(0, impl="threefry2x32")))
 
 
-def _check_fits(
-    parts: EvaluationParts,
-    state: PyTree,
-    population: Population,
-    workers: Workers | None = None,
-) -> None:
-    """Rejects policies, or slots of them, that do not fit into the devices' memory.
-
-    Args:
-        parts: whose policy and slots, in this process.
-        state: shapes of the strategy's state.
-        population: shapes of one generation's.
-        workers: who evaluates; a machine with as many of them as others, and with this
-            process, must hold them all.
-
-    Raises:
-        ConfigError: naming what would have to be smaller.
-    """
-    config, devices = parts.config, parts.devices
+def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -> None:
+    """Rejects what does not fit into the devices' memory, by its shapes."""
+    devices, es, slots = parts.devices, parts.config.es, parts.num_slots
     carry = jax.eval_shape(parts.policy.initial_carry)
     reference = reference_shape(parts)
     # Of the state there are two copies while it is updated, on every device.
-    shared = num_bytes(population) + 8 * num_bytes(reference)
-    copies = devices.count * (2 * num_bytes(state) + shared)
-    slots, whose, there = parts.num_slots, "", 1
-    if workers is not None:
-        status = workers.status()
-        there = -(-status.workers // max(1, status.nodes))
-        copies += (there + 2) * shared  # sent as a copy, of which Ray has another
-        slots = min(config.rollout.slots_on(1), config.rollout.shard_size or 1)
-        whose = f" on each of {there} workers"
-    sizes = {f"policy.{name}": value for name, value in vars(config.policy).items()}
-    many = f"rollout.num_slots {slots}{whose}, each with weights of its own,"
-    rollout = typing.cast(Rollout, parts.rollout)
-    slot_bytes = ENV_BYTES + rollout.slot_bytes(population, reference)
+    shared = 2 * num_bytes(state) + num_bytes(population) + 8 * num_bytes(reference)
+    options = [f"es.strategy {es.strategy}", f"es.num_pairs {es.num_pairs}"]
+    options += [f"es.kwargs.{name} {value}" for name, value in es.kwargs.items()]
+    what = f"{', '.join(options)} with {_described(parts.config, parts.policy)}"
+    slot_bytes = ENV_BYTES + typing.cast(Rollout, parts.rollout).slot_bytes(
+        population, reference
+    )
     needs = {
-        largest(sizes): copies + num_bytes(carry),
-        many: slot_bytes * slots * there,
+        what: devices.count * shared + num_bytes(carry),
+        f"rollout.num_slots {slots}, each with weights of its own,": slots * slot_bytes,
     }
     check_memory(needs, devices.memory)
+
+
+def _described(config: TrainConfig, policy: Policy) -> str:
+    """Names a policy, and how large it is."""
+    leaves = jax.tree.leaves(_shape(policy.init))
+    count = sum(leaf.size for leaf in leaves)
+    return f"policy {policy_kind(config.policy)} of {count:,} weights"
 
 
 def reference_shape(parts: EvaluationParts) -> Any:
@@ -312,28 +264,11 @@ def reference_shape(parts: EvaluationParts) -> Any:
     return jax.ShapeDtypeStruct(shape, space.dtype)
 
 
-def _on_workers(
-    parts: EvaluationParts, workers: Workers, size: int
-) -> tuple[EvaluationParts, ShardedEvaluator]:
-    """Lets workers evaluate, in shards of a size; returns their evaluator, too."""
-    recipe = EngineRecipe(parts.config, size)
+def _sharded(config: TrainConfig, workers: Workers, size: int) -> ShardedEvaluator:
+    """Returns the evaluator of workers, in shards of a size; they build their parts."""
+    recipe = functools.partial(WorkerEngine, config, size)
     workers.use(recipe)
-    evaluator = ShardedEvaluator(workers, recipe, size)
-    return dataclasses.replace(parts, rollout=evaluator, workers=workers), evaluator
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineRecipe:
-    """Makes a worker's engine; what is sent to workers."""
-
-    config: TrainConfig
-    """Of the run."""
-    num_tasks: int
-    """Of a shard."""
-
-    def __call__(self) -> "WorkerEngine":
-        """Returns the engine."""
-        return WorkerEngine(self.config, self.num_tasks)
+    return ShardedEvaluator(workers, recipe, size)
 
 
 class WorkerEngine:

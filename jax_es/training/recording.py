@@ -13,12 +13,7 @@ from jax_es.training.generation import Generation
 
 
 def generation_record(generation: Generation, elapsed: float) -> GenerationRecord:
-    """Summarises a generation for people and plots.
-
-    Args:
-        generation: the outcome.
-        elapsed: seconds since the run began.
-    """
+    """Summarises a generation, so many seconds after the run began."""
     info = generation.info._asdict()
     info.pop("num_nonfinite", None)  # of members, where the record counts episodes
     return GenerationRecord(
@@ -40,13 +35,7 @@ def generation_record(generation: Generation, elapsed: float) -> GenerationRecor
 def rollout_fields(
     population: EpisodeResults, evaluation: EpisodeResults, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Returns a record's fields about episodes, and about where the time went.
-
-    Args:
-        population: episodes of the members.
-        evaluation: those of θ.
-        seconds: wall-clock by part of the generation, and ``"total"``.
-    """
+    """Returns a record's fields about episodes, and about where the time went."""
     returns: dict[str, Any] = return_statistics(population.returns)._asdict()
     num_nonfinite = returns.pop("num_nonfinite")
     env_steps = population.env_steps + evaluation.env_steps

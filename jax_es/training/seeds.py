@@ -16,20 +16,18 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.rollout.devices import release_programs
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
-from jax_es.runs.metrics import records_so_far
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig, differences, to_dict
-from jax_es.training.build import with_machine
+from jax_es.training.build import for_run
 from jax_es.training.loop import TrainingResult, train_run
 from jax_es.training.parts import build
-from jax_es.training.shards import check_shards
 from jax_es.training.warm_start import find_source
 
 
@@ -82,25 +80,22 @@ def train_seeds(
         f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
     )
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
-    if resume:
-        config = folder.with_stored_machine(config)
-    has_workers = workers is not None
-    if resume or not has_workers:
-        check_shards(config, has_workers, str(folder.path))
-    config = with_machine(config, has_workers)
+    config = for_run(config, folder, resume, workers is not None)
+    seeds = range(config.seed, config.seed + num_seeds)
     if not resume:
         folder.check_new()
-        check_buildable(config, range(config.seed, config.seed + num_seeds))
+        check_buildable(config, seeds)
     with folder.lock():
         if resume:
             _extend(folder, config, num_seeds)
         else:
             folder.create(config, preset, num_seeds=num_seeds, results={})
-        experiment = Experiment(folder)
-        for seed in experiment.unfinished():
-            run, number = experiment.run(seed), seed - config.seed + 1
+        for number, seed in enumerate(seeds, start=1):
+            if str(seed) in folder.record()["results"]:
+                continue
+            run = RunDirectory(folder.path / f"seed-{seed}")
             result = train_run(
-                _seed_config(config, run, seed),
+                dataclasses.replace(config, seed=seed),
                 run.path,
                 resume=run.exists(),
                 preset=folder.record()["preset"],
@@ -109,67 +104,30 @@ def train_seeds(
                 callbacks=callbacks(run.path),
                 workers=workers,
             )
-            experiment.finish(seed, result)
-        return experiment.results()
+            _finish(folder, seed, result)
+        return _results(folder, seeds)
 
 
-class Experiment:
-    """An experiment's folder."""
-
-    def __init__(self, folder: RunDirectory) -> None:
-        self._folder = folder
-
-    @property
-    def num_seeds(self) -> int:
-        """How many runs there are, or shall be."""
-        return self._folder.record()["num_seeds"]
-
-    def seeds(self) -> range:
-        """Returns all seeds."""
-        first = self._folder.config().seed
-        return range(first, first + self.num_seeds)
-
-    def run(self, seed: int) -> RunDirectory:
-        """Returns the folder of one seed's run, which may not have begun."""
-        return RunDirectory(self._folder.path / f"seed-{seed}")
-
-    def unfinished(self) -> list[int]:
-        """Returns the seeds that are not trained to their end."""
-        finished = self._folder.record()["results"]
-        return [seed for seed in self.seeds() if str(seed) not in finished]
-
-    def finish(self, seed: int, result: TrainingResult) -> None:
-        """Records that a seed is trained to its end, and lets go of its programs."""
-        values = {
-            name: value if math.isfinite(value) else None  # as in metrics.jsonl
-            for name, value in result._asdict().items()
-            if name in SeedResult._fields
-        }
-        results = self._folder.record()["results"]
-        self._folder.update(results={**results, str(seed): values})
-        release_programs()
-
-    def results(self) -> list[SeedResult]:
-        """Returns what came out of the finished seeds, in their order."""
-        finished = []
-        for seed in self.seeds():
-            values = self._folder.record()["results"].get(str(seed))
-            if values is not None:
-                numbers = {k: math.nan if v is None else v for k, v in values.items()}
-                finished.append(SeedResult(seed, **numbers))
-        return finished
+def _finish(folder: RunDirectory, seed: int, result: TrainingResult) -> None:
+    """Records that a seed is trained to its end, and lets go of its programs."""
+    values = {
+        name: value if math.isfinite(value) else None  # as in metrics.jsonl
+        for name, value in result._asdict().items()
+        if name in SeedResult._fields
+    }
+    results = folder.record()["results"]
+    folder.update(results={**results, str(seed): values})
+    release_programs()
 
 
-def _seed_config(config: TrainConfig, run: RunDirectory, seed: int) -> TrainConfig:
-    """Returns the configuration of one seed's run.
-
-    A run that has taken more steps than a new limit, since its last generation went
-    beyond the old one, keeps the old one: nothing is left to do.
-    """
-    records, limit = records_so_far(run.path), config.max_env_steps
-    if limit and records and records[-1].total_env_steps >= limit:
-        return run.config()
-    return dataclasses.replace(config, seed=seed)
+def _results(folder: RunDirectory, seeds: range) -> list[SeedResult]:
+    """Returns what came out of the seeds, all of them finished."""
+    found = []
+    for seed in seeds:
+        values = folder.record()["results"][str(seed)]
+        numbers = {k: math.nan if v is None else v for k, v in values.items()}
+        found.append(SeedResult(seed, **numbers))
+    return found
 
 
 def check_buildable(config: TrainConfig, seeds: range) -> None:
@@ -207,10 +165,8 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
             run.check_resumable(dataclasses.replace(config, seed=seed))
         else:
             run.check_new()
-    changed = differences(stored, config)
-    if {"num_generations", "max_env_steps", "stop_at_return"} & {*changed}:
-        # Finished seeds may have to go further: each is looked at again.
-        folder.update(config=to_dict(config), results={})
-    elif changed:
-        folder.update(config=to_dict(config))
-    folder.update(num_seeds=num_seeds)
+    record: dict[str, Any] = {"config": to_dict(config), "num_seeds": num_seeds}
+    limits = {"num_generations", "max_env_steps", "stop_at_return"}
+    if limits & {*differences(stored, config)}:
+        record["results"] = {}  # finished seeds may have to go further: look again
+    folder.update(**record)

@@ -21,10 +21,6 @@ BLOCKS = 64
 def shard_size(config: TrainConfig, num_tasks: int) -> int:
     """Returns how many tasks a shard has, if the configuration does not say.
 
-    Args:
-        config: of the run; its slots are a worker's.
-        num_tasks: of an evaluation.
-
     A shard ends with a few long episodes, while most slots are empty: one of four times
     as many episodes as slots wastes little by it.
     """
@@ -43,11 +39,7 @@ def block_size(config: ESConfig) -> int:
 
 
 def on_workers(config: TrainConfig) -> TrainConfig:
-    """Fills in a worker's devices and slots, and the size of shards.
-
-    Raises:
-        ConfigError: if the configuration asks for several devices.
-    """
+    """Fills in a worker's devices and slots, and the size of shards."""
     rollout = config.rollout
     require(
         rollout.num_devices in (None, 1),
@@ -65,16 +57,7 @@ def on_workers(config: TrainConfig) -> TrainConfig:
 
 
 def check_shards(config: TrainConfig, has_workers: bool, where: str) -> None:
-    """Checks that a run goes on as it began: on workers, or in one process.
-
-    Args:
-        config: of the run.
-        has_workers: whether there are workers.
-        where: the run, for the message.
-
-    Raises:
-        ConfigError: if not: its numbers would be rounded differently.
-    """
+    """Checks that a run goes on as it began: on workers, or in one process."""
     size = config.rollout.shard_size
     require(
         size is None or has_workers,

@@ -34,6 +34,12 @@ past (on images they are not the same), what return they are asked for, and whet
 discrete actions are drawn. Any other gives weights another shape or another meaning, as
 ``reward_scale`` does."""
 
+NORMALIZING = tuple(
+    f"rollout.{field}"
+    for field in ("observation_statistics", "std_floor", "observation_clip")
+)
+"""Fields in which the two runs may not differ once θ saw through statistics."""
+
 
 class Source(NamedTuple):
     """The run that another one begins with."""
@@ -64,8 +70,7 @@ def find_source(parts: Parts) -> Source | None:
         run = _run(Path(config.init), config.seed)
         trained = load_mean(run.path, config.init_checkpoint)
         _check_spaces(run, trained, parts)
-        _check_network(run, trained, parts)
-        _check_inputs(run, trained, parts)
+        _check_acts_alike(run, trained, parts)
     except ValueError as error:
         raise ConfigError(f"--init: {error}") from error
     return Source(run, trained)
@@ -101,34 +106,30 @@ def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None
 
 
 def _sizes(observation_space: Any, action_space: Any) -> str:
-    """Says what weights depend on: how many numbers or pixels, and which actions."""
-    shape = "×".join(map(str, observation_space.shape))
+    """Says what weights depend on."""
     unit = "pixels" if observation_space.dtype == np.uint8 else "numbers"
-    kind = "action numbers" if action_space.shape else "actions"
+    kind = type(action_space).__name__
     num_outputs = action_spec(action_space).num_outputs
-    return f"observations of {shape} {unit}, {num_outputs} {kind}"
+    return f"{unit} {observation_space.shape}, {kind} actions of {num_outputs}"
 
 
-def _check_network(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
-    """Rejects weights that would have another shape or meaning here."""
+def _check_acts_alike(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+    """Rejects weights that would have another shape or meaning, or see otherwise."""
     there, here = trained.config, parts.config
-    kind = policy_kind(here.policy)
+    kind, policy = policy_kind(here.policy), parts.policy
     require(
         policy_kind(there.policy) == kind,
         f"{run.path} has policy {policy_kind(there.policy)}, not {kind}; add --policy "
         f"{policy_kind(there.policy)} or choose another run.",
     )
+    statistics, free = trained.statistics, FREE_TO_DIFFER.get(kind, ())
+    is_normalized = statistics is not None and statistics.count > 0
     changed = {
         field: values
         for field, values in differences(there, here).items()
-        if field.startswith("policy.") and field not in FREE_TO_DIFFER.get(kind, ())
+        if (field.startswith("policy.") and field not in free)
+        or (is_normalized and field in NORMALIZING)
     }
-    _require_same(run, changed)
-    check_fits(trained, parts.policy)
-
-
-def _require_same(run: RunDirectory, changed: dict[str, tuple[Any, Any]]) -> None:
-    """Rejects fields that differ; says which options make them the same."""
     listed = ", ".join(
         f"{field} is {old!r} there and {new!r} here"
         for field, (old, new) in changed.items()
@@ -139,19 +140,7 @@ def _require_same(run: RunDirectory, changed: dict[str, tuple[Any, Any]]) -> Non
         f"θ of {run.path} would not act as it did: {listed}; add {shlex.join(options)} "
         "or choose another run.",
     )
-
-
-def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
-    """Rejects θ if it would no longer see what it saw."""
-    statistics, policy = trained.statistics, parts.policy
-    if statistics is not None and statistics.count > 0:
-        seen = ("observation_statistics", "std_floor", "observation_clip")
-        changed = {
-            field: values
-            for field, values in differences(trained.config, parts.config).items()
-            if field.removeprefix("rollout.") in seen
-        }
-        _require_same(run, changed)
+    check_fits(trained, policy)
     if needs_reference(policy):
         require(
             np.shape(trained.reference)[:1] == (policy.reference_size,),
@@ -161,12 +150,7 @@ def _check_inputs(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None
 
 
 def first_state(parts: Parts, source: Source | None) -> TrainState:
-    """Returns the state before the first generation.
-
-    Args:
-        parts: of the run that begins.
-        source: from :func:`find_source`.
-    """
+    """Returns the state before the first generation."""
     if source is None:
         return initial_state(parts)
     trained = source.trained

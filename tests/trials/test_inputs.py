@@ -110,6 +110,7 @@ RECORDS = [
     (field("env.id", "gone_module:Env-v0"), RESUME, "--trust"),
     (field("policy.kind", "gru"), EVALUATE, RUN),
     (field("policy.hidden_sizes", [3]), EVALUATE, "another network"),
+    (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "weights would take"),
     (field("es.sigma", "much"), RESUME, RUN),
     (field("rollout.num_devices", 99), RESUME, "num_devices"),
     (field("speed", 1), RESUME, "speed"),

@@ -15,7 +15,7 @@ import pytest
 
 import jax_es
 from jax_es.distributed import session, workers
-from jax_es.distributed.deadlines import Patience
+from jax_es.distributed.member import Patience
 from tests.comparing import assert_equal_bits, numbers
 
 pytest.importorskip("ray")

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import tempfile
 from dataclasses import replace
 
 import jax
@@ -13,7 +12,7 @@ import pytest
 import jax_es
 from jax_es.checks import ConfigError
 from jax_es.distributed import session, worker, workers
-from jax_es.distributed.deadlines import Patience
+from jax_es.distributed.member import Patience
 from jax_es.evaluation import conditions
 from jax_es.imitation.demonstrations import Player, PlayerRecipe
 from jax_es.runs import machine
@@ -51,8 +50,7 @@ def started():
 @contextlib.contextmanager
 def workers_of(started, count, **patience):
     lines = []
-    patience = Patience(**patience)
-    team = workers.Workers(started, count, lines.append, patience)
+    team = workers.Workers(started, count, lines.append, Patience(**patience))
     team.lines = lines
     try:
         yield team
@@ -137,12 +135,8 @@ def squares(team, faults=(), shared=None):
     taken = []
     jobs = [(i, faults[i] if i < len(faults) else None) for i in range(9)]
     team.use(Arithmetic)
-    team.run("square", shared, jobs, taken.append, most_units=[1.0] * 9, units=len_one)
+    team.run("square", shared, jobs, taken.append)
     return taken
-
-
-def len_one(_):
-    return 1.0
 
 
 def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
@@ -190,19 +184,6 @@ def test_workers_of_all_programs_share_the_cores_evenly(monkeypatch):
         assert [core for core, _ in taken] == [9000, 9001, 9000, 9001, 9000]
         taken[1][1].close()  # its process has ended
         assert take()[0] == 9001
-
-
-def test_folders_that_killed_programs_left_are_removed(monkeypatch):
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
-        monkeypatch.setattr(tempfile, "gettempdir", lambda: place)
-        with session._own_folder() as used:
-            left = used.with_name("jax-es-ray-left")
-            left.mkdir()
-            for folder in (used, left):
-                os.utime(folder, (0, 0))
-            with session._own_folder() as new:
-                assert {*used.parent.iterdir()} == {used, new}
-        assert not list(used.parent.iterdir())
 
 
 def test_a_worker_of_another_version_is_refused(started, monkeypatch):

@@ -1,16 +1,13 @@
 """One device and many compute the same, and nothing is spread unevenly in silence."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jax_es.es.noise import FullNoise
-from jax_es.rollout import devices as devices_module
 from jax_es.rollout import weighted_sum
-from jax_es.rollout.devices import Devices, use_compilation_cache
+from jax_es.rollout.devices import Devices
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 
 KEY = jax.random.fold_in(jax.random.key(3), 1)
@@ -67,26 +64,12 @@ def test_chunks_add_up(cpus, monkeypatch):
     again = chunked(KEY, weights(29), MEAN)
     assert (flat(again) == flat(total)).all()
 
-
-def test_on_call_can_stop_the_sum(cpus):
     def stop() -> None:
         raise KeyboardInterrupt
 
     stoppable = spread_weighted_sum(FullNoise(), Devices(cpus[:1]), stop)
     with pytest.raises(KeyboardInterrupt):
         stoppable(KEY, weights(4), MEAN)
-
-
-def test_other_weights_and_keys_compile_nothing(spread, compilations):
-    spread[4](KEY, weights(8), MEAN)
-    compilations.clear()
-    other_key = jax.random.wrap_key_data(jax.random.key_data(KEY) + 1)
-    jax.block_until_ready(other_key)
-    compilations.clear()
-    first = spread[4](KEY, 2 * weights(8), MEAN)
-    second = spread[4](other_key, weights(8), MEAN)
-    assert not compilations
-    assert np.abs(flat(first) - flat(second)).max() > 0.1
 
 
 @pytest.mark.parametrize("num_devices", COUNTS)
@@ -118,33 +101,3 @@ def test_put_refuses_an_axis_that_does_not_fit(cpus, length):
     with pytest.raises(ValueError, match="4 devices") as caught:
         Devices(cpus).put({"x": np.zeros((length, 2))})
     assert f"({length}, 2)" in str(caught.value)
-
-
-def test_the_compilation_clock_stands_still_while_jax_compiles(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(devices_module.time, "monotonic", lambda: now)
-    clock = devices_module.CompilationClock()
-    begun = clock()
-    now += 10.0
-    clock.listen("/jax/core/compile/jaxpr_trace_duration", 1.0)
-    now += 1.0  # the outer program's tracing took three seconds, the inner's included
-    clock.listen("/jax/core/compile/jaxpr_trace_duration", 3.0)
-    now += 5.0
-    clock.listen("/jax/core/compile/backend_compile_duration", 5.0)
-    clock.listen("/jax/checkpoint/write/durations_sec", 2.0)
-    now += 2.0
-    assert clock() - begun == 10.0 + 1.0 + 5.0 + 2.0 - 3.0 - 5.0
-
-
-@pytest.mark.parametrize("value", ["", "relative/cache"])
-def test_the_compilation_cache_is_never_in_the_working_folder(monkeypatch, value):
-    monkeypatch.setenv("XDG_CACHE_HOME", value)
-    name = "jax_compilation_cache_dir"
-    before = jax.config.values[name]
-    jax.config.update(name, None)
-    chosen = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(jax.config, "update", chosen.__setitem__)
-        use_compilation_cache()
-    jax.config.update(name, before)
-    assert chosen[name] == str(Path.home() / ".cache" / "jax-es")

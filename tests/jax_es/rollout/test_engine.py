@@ -191,26 +191,10 @@ def expected(with_statistics=True):
 
 
 @pytest.mark.parametrize(
-    ("num_slots", "num_devices"),
-    [(6, 1), (8, 2)],
+    ("num_groups", "num_slots", "num_devices"),
+    [(1, 6, 1), (1, 8, 2), (3, 2, 1), (2, 2, 2)],
 )
-def test_a_return_depends_on_the_task_alone(num_slots, num_devices):
-    tasks = make_tasks()
-    rollout, env = probe(num_slots, num_devices)
-    result = rollout.evaluate(make_population(), tasks, VIEW)
-    returns, lengths, _ = expected()
-    np.testing.assert_array_equal(result.returns, returns)
-    np.testing.assert_array_equal(result.lengths, lengths)
-    assert not result.failed.any()
-    # Each task was one episode, and environments without a task stood still.
-    assert collections.Counter(env.started) == collections.Counter(tasks.seed.tolist())
-    assert env.steps_of_live_envs == result.env_steps == lengths.sum()
-
-
-@pytest.mark.parametrize(
-    ("num_groups", "num_slots", "num_devices"), [(3, 2, 1), (2, 2, 2)]
-)
-def test_groups_of_slots_change_nothing(num_groups, num_slots, num_devices):
+def test_a_return_depends_on_the_task_alone(num_groups, num_slots, num_devices):
     tasks = make_tasks()
     envs = [TargetEnv(num_slots) for _ in range(num_groups)]
     rollout = make_rollout(envs, num_devices)
@@ -218,12 +202,20 @@ def test_groups_of_slots_change_nothing(num_groups, num_slots, num_devices):
     returns, lengths, observations = expected()
     np.testing.assert_array_equal(result.returns, returns)
     np.testing.assert_array_equal(result.lengths, lengths)
+    assert not result.failed.any()
+    # Each task was one episode, and environments without a task stood still.
     started = collections.Counter(seed for env in envs for seed in env.started)
     assert started == collections.Counter(tasks.seed.tolist())
-    assert sum(env.steps_of_live_envs for env in envs) == lengths.sum()
     assert all(env.steps_of_live_envs for env in envs)
+    steps = sum(env.steps_of_live_envs for env in envs)
+    assert steps == result.env_steps == lengths.sum()
+    # The observed episodes alone are in the statistics.
     seen = [x for x, o in zip(observations, tasks.observed, strict=True) if o]
-    assert float(result.observations.count) == sum(map(len, seen))
+    seen = np.concatenate(seen).astype(np.float64)
+    count, total, squares = result.observations
+    assert count == len(seen) == result.lengths[tasks.observed].sum()
+    np.testing.assert_array_equal(total, seen.sum(axis=0))
+    np.testing.assert_array_equal(squares, np.square(seen).sum(axis=0))
 
 
 def test_one_group_steps_while_the_other_groups_actions_are_computed(monkeypatch):
@@ -294,20 +286,6 @@ def test_mean_tasks_use_the_mean_whatever_is_around_them():
     seeds = np.full(len(tasks.seed), tasks.seed[0])
     returns = rollout.evaluate(still, tasks._replace(seed=seeds)).returns
     np.testing.assert_array_equal(returns, first.returns[0])
-
-
-def test_statistics_count_the_observed_episodes_alone():
-    tasks = make_tasks()
-    rollout, _ = probe(8, 2)
-    result = rollout.evaluate(make_population(), tasks, VIEW)
-    seen = [
-        o for o, chosen in zip(expected()[2], tasks.observed, strict=True) if chosen
-    ]
-    seen = np.concatenate(seen).astype(np.float64)
-    count, total, squares = result.observations
-    assert count == len(seen) == result.lengths[tasks.observed].sum()
-    np.testing.assert_array_equal(total, seen.sum(axis=0))
-    np.testing.assert_array_equal(squares, np.square(seen).sum(axis=0))
 
 
 def equal_length_tasks(num_tasks):

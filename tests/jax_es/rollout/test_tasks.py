@@ -9,21 +9,11 @@ from jax_es.es.population import MEAN
 from jax_es.rollout.tasks import IDLE, TaskQueue
 
 
-def queue_of(num_pairs, tasks_per_pair, num_mean=0, num_lanes=1):
-    return TaskQueue(members_of(num_pairs, tasks_per_pair, num_mean), 2, num_lanes)
-
-
 def members_of(num_pairs, tasks_per_pair, num_mean=0):
     """Both members of a pair in turn, after tasks of the mean."""
     pairs = np.repeat(np.arange(num_pairs, dtype=np.int32), tasks_per_pair)
     members = 2 * pairs + np.arange(len(pairs)) % 2
     return np.concatenate([np.full(num_mean, MEAN, np.int32), members])
-
-
-def test_one_device_takes_tasks_in_order():
-    queue = queue_of(5, 4, num_mean=3)
-    assert [queue.take(0) for _ in range(23)] == list(range(23))
-    assert queue.take(0) == IDLE
 
 
 @pytest.mark.parametrize("num_devices", [1, 3])
@@ -57,21 +47,19 @@ def test_any_order_of_takes_hands_out_each_task_once(num_devices, seed):
 
 
 def test_devices_alternate_between_pairs():
-    queue = queue_of(3, 2, num_lanes=2)
+    queue = TaskQueue(members_of(3, 2), 2, num_lanes=2)
     assert [queue.take(d) for d in (0, 1, 0, 1)] == [0, 2, 1, 3]
     assert [queue.take(d) for d in (1, 0, 1, 1)] == [4, IDLE, 5, IDLE]
+    # Members that share nothing go out one by one.
+    queue = TaskQueue(np.arange(4), 1, num_lanes=2)
+    assert [queue.take(lane) for lane in (0, 1, 0, 1)] == [0, 1, 2, 3]
 
 
 def test_an_opened_pair_keeps_the_queue_from_being_empty():
-    queue = queue_of(1, 2, num_lanes=2)
+    queue = TaskQueue(members_of(1, 2), 2, num_lanes=2)
     assert not queue.is_empty()
     queue.take(1)
     assert queue.take(0) == IDLE
     assert not queue.is_empty()
     queue.take(1)
     assert queue.is_empty()
-
-
-def test_members_that_share_nothing_go_out_one_by_one():
-    queue = TaskQueue(np.arange(4), 1, num_lanes=2)
-    assert [queue.take(lane) for lane in (0, 1, 0, 1)] == [0, 1, 2, 3]

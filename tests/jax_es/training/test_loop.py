@@ -187,15 +187,6 @@ def test_fitness_averages_a_members_episodes():
     np.testing.assert_array_equal(fitness(played, member, config), [2, 4, np.nan, 2])
 
 
-def test_fitness_counts_the_healthy_reward_as_told():
-    played = SimpleNamespace(
-        returns=np.array([7.0, 12.0]), healthy_rewards=np.array([5.0, 10.0])
-    )
-    for weight, expected in ((1.0, [7, 12]), (0.0, [2, 2]), (0.4, [4, 6])):
-        config = ESConfig(healthy_reward_weight=weight)
-        np.testing.assert_allclose(fitness(played, np.arange(2), config), expected)
-
-
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [

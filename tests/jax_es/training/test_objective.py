@@ -22,7 +22,6 @@ from jax_es.training.objective import (
     asked,
     fitness,
     initial_commands,
-    mean_commands,
     next_commands,
     population_commands,
 )
@@ -55,16 +54,6 @@ def test_fitness_by_hand():
     assert np.isnan(fitness(broken, member, config, errors * np.nan, 0.5)).all()
 
 
-def test_more_than_asked_pays_below_half_the_weight_and_costs_above():
-    config = ESConfig(num_pairs=1, shaping="centered_rank")
-    played = SimpleNamespace(returns=np.array([4.0, 9.0]), healthy_rewards=np.zeros(2))
-    gains = [
-        np.diff(fitness(played, np.arange(2), config, np.array([0.0, 5.0]), w))[0]
-        for w in (0.25, 0.5, 0.75)
-    ]
-    assert gains == [2.5, 0.0, -2.5]
-
-
 @pytest.mark.parametrize("common_seeds", ["pair", "generation"])
 def test_commands_are_common_to_a_pair_and_cover_the_range(common_seeds):
     es = dataclasses.replace(COMMANDED, common_seeds=common_seeds)
@@ -88,10 +77,9 @@ def test_commands_are_common_to_a_pair_and_cover_the_range(common_seeds):
     assert not np.any(again == tasks.command)
 
 
-def test_theta_is_asked_for_evenly_spaced_returns():
+def test_commands_and_errors_are_on_the_range():
     asks = Asked(-10.0, 30.0, 1.0)
-    assert mean_commands(asks, 5).tolist() == [-10, 0, 10, 20, 30]
-    assert mean_commands(asks, 1).tolist() == [-10]
+    assert asks.on_range(np.linspace(0, 1, 5)).tolist() == [-10, 0, 10, 20, 30]
     # |R − c| of 4 and 8 in a range of 40.
     assert asks.error(np.array([4.0, -8.0])) == 0.15
     assert asks.error(np.array([np.nan, 0.0])) == math.inf
@@ -186,7 +174,7 @@ class Workers:
     def use(self, recipe):
         self.engine = recipe()
 
-    def run(self, method, shared, jobs, take, **_):
+    def run(self, method, shared, jobs, take, on_wait):
         work = getattr(self.engine, method)
         done = [work(shared, *job) for job in jobs[:: self.order]]
         for result in done[:: self.order]:

@@ -14,14 +14,14 @@ from jax_es import load_policy, train
 from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.config import STRATEGIES, EnvConfig, ESConfig, RolloutConfig
-from jax_es.es.strategies import memory_needs, named_strategy
+from jax_es.es.strategies import named_strategy
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.train_config import TrainConfig, from_dict, to_dict
 from jax_es.training.loop import begin, run_training
 from jax_es.training.parts import build, make_strategy
-from models import LinearConfig
+from models import LinearConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 
 FAST = ("cma-es", "cem", "novelty")
@@ -228,9 +228,13 @@ def test_what_only_openai_es_reads_is_no_other_strategys():
     assert ESConfig(strategy="ars", shaping="centered_rank").shaping == "centered_rank"
 
 
-def test_memory_grows_with_the_matrices_that_there_are():
-    def largest(name):
-        es = ESConfig(strategy=name, num_pairs=8)
-        return max(need for need, _ in memory_needs(es, 166_673).values())
+def test_matrices_that_do_not_fit_into_memory_are_refused():
+    policy = MLPConfig(hidden_sizes=(800, 800))  # 646,402 weights
 
-    assert largest("cma-es") > 500 * 2**30 > 2**30 > largest("sep-cma-es")
+    def config(name):
+        return TrainConfig(TINY.env, policy, ESConfig(strategy=name, num_pairs=4))
+
+    message = r"cma-es, es.num_pairs 4 with policy mlp of 646,402 weights would take"
+    with pytest.raises(ConfigError, match=message):
+        build(config("cma-es"))
+    build(config("sep-cma-es")).close()

@@ -36,7 +36,7 @@ TINY = [*inputs.TINY.split(), "--num-generations", "2"]
         (["--resume"], ["--resume needs --name", "Runs in runs: none"]),
         (
             ["--policy", "mlp", "--policy.hidden-sizes", *[f"{10**9}"] * 2],
-            ["policy.hidden_sizes 1000000000 1000000000 would take about", "GiB"],
+            ["policy mlp of 1,000,0", "weights would take about", "GiB"],
         ),
     ],
     ids=" ".join,
