@@ -43,18 +43,13 @@ class EpochRecord(NamedTuple):
 def target_evaluation(
     target_return: float | None, result: EpisodeResults
 ) -> dict[str, float | None]:
-    """Summarises episodes of θ under one target return, None if it is not asked.
-
-    Returns are over the episodes whose return is finite, and None if there is none;
-    the length is in environment steps.
-    """
+    """Summarises episodes under one target return; None is what is not finite."""
     found = return_statistics(result.returns)._asdict()
-    returns = {f"return_{k}": found[k] for k in ("mean", "std", "min", "max")}
-    return {
-        "target_return": target_return,
-        **{k: v if math.isfinite(v) else None for k, v in returns.items()},
-        "length_mean": float(np.mean(result.lengths)),
-    }
+    evaluation: dict[str, float | None] = {"target_return": target_return}
+    for name in ("mean", "std", "min", "max"):
+        is_known = math.isfinite(found[name])
+        evaluation[f"return_{name}"] = found[name] if is_known else None
+    return {**evaluation, "length_mean": float(np.mean(result.lengths))}
 
 
 def write_epoch(run: Path, record: EpochRecord) -> None:
