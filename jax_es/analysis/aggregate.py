@@ -119,9 +119,7 @@ def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interva
 def interval(samples: Sequence[np.ndarray]) -> Interval:
     """Returns the interquartile mean of all runs with a stratified bootstrap interval.
 
-    Args:
-        samples: one array ``[…, R]`` a task: its runs' normalised scores; at least two
-            runs each.
+    ``samples`` has an array ``[…, R]`` a task: its R ≥ 2 runs' normalised scores.
 
     Example:
         >>> interval([np.array([9.0, -100.0]), np.array([1.0, 2.0])]).iqm

@@ -27,6 +27,17 @@ STATISTICS = {
 }
 
 
+CELLS = {
+    "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
+    "median": "{return_median:.2f}",
+    "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+    "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
+    "episodes": "{episodes}",
+    "not finite": "{nonfinite_returns}",
+}
+"""Of a table: head → what of a summary stands below it."""
+
+
 def summary(result: EpisodeResults) -> dict[str, Any]:
     """Summarises episodes: returns and lengths, quartiles linearly interpolated.
 
@@ -112,7 +123,8 @@ def experiment_report(
             for c in evaluations[0].results
         ]
         report["rank_tests"] = rank_tests(evaluations)
-        report |= obedience.over_runs(evaluations)
+        if measured := obedience.over_runs(evaluations):
+            report["obedience"] = measured
     return report
 
 
@@ -184,20 +196,11 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
 def _row(
     run: str, method: str, condition: Condition, found: dict[str, Any]
 ) -> dict[str, str]:
-    cells = {"mean return ± std": "none is finite", "median": "", "quartiles": ""}
-    if "return_mean" in found:
-        cells = {
-            "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
-            "median": "{return_median:.2f}",
-            "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
-        }
-    cells |= {
-        "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
-        "episodes": "{episodes}",
-        "not finite": "{nonfinite_returns}",
-    }
-    named = {"run": run, "method": method, "condition": str(condition)}
-    return named | {head: cell.format(**found) for head, cell in cells.items()}
+    row = {"run": run, "method": method, "condition": str(condition)}
+    for head, cell in CELLS.items():
+        is_known = "return_mean" in found or "{return" not in cell
+        row[head] = cell.format(**found) if is_known else "none is finite"
+    return row
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:

@@ -84,7 +84,7 @@ def test_several_runs_have_medians_and_ranges():
     perfect = made("x/seed-0", {0.0: [0, 0], 4.0: [4, 4]})
     opposite = made("x/seed-1", {0.0: [4, 4], 4.0: [0, 0]})
     constant = made("x/seed-2", {0.0: [5, 5], 4.0: [5, 5]})
-    over = over_runs([perfect, opposite, constant])["obedience"]
+    over = over_runs([perfect, opposite, constant])
     assert [over[k]["spearman"] for k in ("median", "lowest", "highest")] == [0, -1, 1]
     assert [over[k]["error"] for k in ("median", "lowest", "highest")] == [1, 0, None]
     *single, together = rows([perfect, opposite, constant], "x/seed-* (3 runs)")
