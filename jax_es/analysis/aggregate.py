@@ -97,10 +97,7 @@ def is_comparable(panels: Panels) -> bool:
 def curve(
     panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]
 ) -> tuple[np.ndarray, Interval]:
-    """Returns x ``[G]`` and a variant's interquartile mean ``[G]`` over all tasks.
-
-    As far as every run on every task reaches.
-    """
+    """Returns x ``[G]``, as far as all runs reach, and a variant's mean there."""
     runs = {task: lines[kind] for task, lines in panels.items()}
     grid = common_grid([run for of_task in runs.values() for run in of_task], x)
     values = {task: on_grid(r, x, y, grid)[1].T for task, r in runs.items()}

@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far
-from jax_es.runs.records import GenerationRecord
+from jax_es.runs.records import GenerationRecord, spread
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {
@@ -247,14 +247,6 @@ def summary(runs: list[list[GenerationRecord]]) -> list[str]:
         f"{np.median([record.total_env_steps for record in last]) / 1e6:.2f} M",
         f"{np.median([record.seconds_elapsed for record in last]) / 60:.1f}",
     ]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Returns the median, and the lowest and highest of several values."""
-    middle = f"{np.median(values):.0f}"
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({min(values):.0f} to {max(values):.0f})"
 
 
 def describe_separation(panels: Panels) -> str:

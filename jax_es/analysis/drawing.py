@@ -95,11 +95,7 @@ def draw_lines(
 ) -> Figure:
     """Draws each variant's median and quartiles over its seeds, pane by pane.
 
-    Args:
-        panels: the runs.
-        panes: task, x (of :data:`AXES`), field of a record, and its label.
-        columns: panes side by side.
-        yscale: of the axes of the fields.
+    A pane is a task, an x of :data:`AXES`, a field of a record and the field's label.
     """
     figure, axes = subplots(len(panes), columns)
     looks = assign_looks(with_seeds(panels))

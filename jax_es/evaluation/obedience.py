@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from jax_es.evaluation.conditions import Evaluation
+from jax_es.runs.records import nulled, spread
 
 COLUMNS = {
     "rank correlation": ("spearman", "{:.2f}"),
@@ -100,20 +101,16 @@ def measured(evaluation: Evaluation) -> Obedience | None:
     return obedience(returns) if len(returns) > 1 else None
 
 
-def as_json(values: Obedience) -> dict[str, float | None]:
-    """Returns measures by name; None for one that is not finite."""
-    return {
-        k: float(v) if np.isfinite(v) else None for k, v in values._asdict().items()
-    }
-
-
 def over_runs(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """Returns each measure's median and range over runs, as JSON; {} without any."""
     found = [m for each in evaluations if (m := measured(each)) is not None]
     if not found:
         return {}
     parts = {"median": np.median, "lowest": np.min, "highest": np.max}
-    return {k: as_json(Obedience(*part(found, axis=0))) for k, part in parts.items()}
+    return {
+        name: nulled(Obedience(*part(found, axis=0).tolist())._asdict())
+        for name, part in parts.items()
+    }
 
 
 def rows(evaluations: Sequence[Evaluation], name: str) -> list[dict[str, str]]:
@@ -125,19 +122,6 @@ def rows(evaluations: Sequence[Evaluation], name: str) -> list[dict[str, str]]:
     for run, each in found.items():
         row = {"run": run}
         for head, (measure, form) in COLUMNS.items():
-            row[head] = spread_as(form, [getattr(m, measure) for m in each])
+            row[head] = spread([getattr(m, measure) for m in each], form)
         table.append(row)
     return table
-
-
-def spread_as(form: str, values: Sequence[float]) -> str:
-    """Returns the only value, or the median of several and their range.
-
-    Example:
-        >>> spread_as("{:.0%}", [0.5, 1.0, np.inf])
-        '100 % (50 % to ∞)'
-    """
-    parts = np.median(values), min(values), max(values)
-    texts = ["∞" if np.isinf(part) else form.format(part) for part in parts]
-    texts = [text.replace("%", " %") for text in texts]
-    return texts[0] if len(values) == 1 else "{} ({} to {})".format(*texts)

@@ -15,6 +15,7 @@ from jax_es.evaluation.rank_test import rank_test
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
+from jax_es.runs.records import nulled
 
 STATISTICS = {
     "return_mean": np.mean,
@@ -96,7 +97,7 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
         ]
         report["rank_tests"] = rank_tests([evaluation])
     if (measured := obedience.measured(evaluation)) is not None:
-        report["obedience"] = obedience.as_json(measured)
+        report["obedience"] = nulled(measured._asdict())
     return report
 
 

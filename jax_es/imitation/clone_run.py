@@ -18,6 +18,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.cli.progress import Progress, opening
+from jax_es.imitation import windows
 from jax_es.imitation.cloning import Cloner, CloningState
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.datasets import Episodes, read_episodes
@@ -32,13 +33,6 @@ from jax_es.imitation.gradient_run import (
     GradientRun,
     build_for_evaluation,
     gradient_run,
-)
-from jax_es.imitation.windows import (
-    covering,
-    hold_out,
-    random_starts,
-    statistics_of,
-    steps_of,
 )
 from jax_es.rollout.devices import compilation_clock
 from jax_es.rollout.memory import check_memory
@@ -105,7 +99,7 @@ def pretrain_run(
     returns, num_steps = episodes.returns, len(episodes.rewards)
     asked = _target_returns(config, target_returns, float(returns.max()))
     normalizes = config.rollout.observation_statistics
-    statistics = statistics_of(episodes) if normalizes else None
+    statistics = windows.statistics_of(episodes) if normalizes else None
     cloner = _make_cloner(parts, cloning, statistics, episodes.observations[:1].nbytes)
     settings = {**dataclasses.asdict(cloning), "target_returns": list(target_returns)}
     method = Method(CLONING, {"dataset": os.fspath(dataset), **settings})
@@ -214,14 +208,15 @@ def _train(
 ) -> CloningState:
     """Goes through the epochs that are left; each is evaluated, recorded and saved."""
     config, seed = cloner.config, cloned.config.seed
-    steps, num_steps = steps_of(episodes), config.steps_per_epoch
-    learnt, held_out = hold_out(steps, config.holdout, seed)
-    held_out = covering(steps, held_out, cloner.policy.window_length)
+    steps, num_steps = windows.steps_of(episodes), config.steps_per_epoch
+    learnt, held_out = windows.hold_out(steps, config.holdout, seed)
+    held_out = windows.covering(steps, held_out, cloner.policy.window_length)
     state = cloner.place(state)
     for epoch in range(cloned.num_evaluations, config.epochs):
         progress.generation_started(epoch)
         started, losses = time.perf_counter(), []
-        starts = random_starts(learnt, num_steps, config.batch_size, seed, epoch)
+        batches = num_steps, config.batch_size
+        starts = windows.random_starts(learnt, *batches, seed, epoch)
         ahead = jnp.float32(0.0)
         for done, batch in enumerate(starts, 1):
             # The devices work while the next windows are cut; but only one step ahead,

@@ -14,7 +14,7 @@ import numpy as np
 from jax_es.cli.progress import Layout
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
-from jax_es.runs.records import return_statistics
+from jax_es.runs.records import nulled, return_statistics
 
 CLONING_FILE = "cloning.jsonl"
 
@@ -45,11 +45,9 @@ def target_evaluation(
 ) -> dict[str, float | None]:
     """Summarises episodes under one target return; None is what is not finite."""
     found = return_statistics(result.returns)._asdict()
-    evaluation: dict[str, float | None] = {"target_return": target_return}
-    for name in ("mean", "std", "min", "max"):
-        is_known = math.isfinite(found[name])
-        evaluation[f"return_{name}"] = found[name] if is_known else None
-    return {**evaluation, "length_mean": float(np.mean(result.lengths))}
+    found = {f"return_{name}": found[name] for name in ("mean", "std", "min", "max")}
+    found["length_mean"] = float(np.mean(result.lengths))
+    return {"target_return": target_return, **nulled(found)}
 
 
 def write_epoch(run: Path, record: EpochRecord) -> None:

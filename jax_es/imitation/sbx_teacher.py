@@ -4,7 +4,6 @@ What a resume needs is saved as arrays: what SBX itself saves are pickles, which
 any code when they are loaded.
 """
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ class Teacher:
     """A training by SBX, from its first environment step on.
 
     Raises:
-        ConfigError: if critics or replay buffer do not fit into memory.
+        ConfigError: if the replay buffer does not fit into memory.
     """
 
     def __init__(self, settings: TeacherSettings, config: TrainConfig) -> None:
@@ -56,7 +55,12 @@ class Teacher:
         self._is_mlp = policy_kind(config.policy) == "mlp"
         # An update's last block of steps may go beyond the end.
         capacity = min(settings.buffer_size, settings.steps + settings.train_freq)
-        _check_fits(settings, capacity, self._env)
+        observed, acted = self._env.observation_space, self._env.action_space
+        numbers = 2 * np.prod(observed.shape or ()) + np.prod(acted.shape or ()) + 3
+        # It is filled up in a few hours' time.
+        check_memory(
+            {f"--buffer-size {settings.buffer_size}": 4 * int(numbers) * capacity}
+        )
         self._model = self._make_model(capacity)
         # SBX's own logger makes a temporary folder.
         self._model.set_logger(Logger(None, []))
@@ -179,19 +183,3 @@ class HistoryTD3Policy(TD3Policy):
             tx=optimizer(learning_rate=lr_schedule(1), **self.optimizer_kwargs),
         )
         return key
-
-
-def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
-    """Rejects what would fill up memory, the replay buffer in a few hours' time."""
-    num_observed, num_acted = env.observation_space.shape[0], env.action_space.shape[0]
-    sizes = (num_observed + num_acted, *settings.critic_hidden_sizes, 1)
-    num_weights = sum(a * b for a, b in itertools.pairwise(sizes))
-    transition = 4 * (2 * num_observed + num_acted + 3)
-    critics = " ".join(map(str, settings.critic_hidden_sizes))
-    check_memory(
-        {
-            # Two critics, their targets and Adam's two moments.
-            f"--critic-hidden-sizes {critics}": 4 * 8 * num_weights,
-            f"--buffer-size {settings.buffer_size}": transition * capacity,
-        }
-    )

@@ -11,13 +11,12 @@ attempt is removed on resume.
 
 import dataclasses
 import json
-import math
 import os
 import time
 from pathlib import Path
 
 from jax_es.runs.files import whole_file
-from jax_es.runs.records import FIELDS, GenerationRecord
+from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
@@ -135,10 +134,7 @@ def check_whole(
 
 
 def _to_line(record: GenerationRecord) -> bytes:
-    values = {
-        name: value if math.isfinite(value) else None
-        for name, value in dataclasses.asdict(record).items()
-    }
+    values = nulled(dataclasses.asdict(record))
     return json.dumps(values, allow_nan=False).encode() + b"\n"
 
 
