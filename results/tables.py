@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.analysis.curves import Run, read_runs, spread, summary
-from jax_es.evaluation.obedience import spread_as
+from jax_es.analysis.curves import Run, read_runs, summary
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
+from jax_es.runs.records import spread
 from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
 
@@ -217,7 +217,7 @@ def obedience() -> str:
         for name in OBEDIENCE:
             found = [seed["obedience"][name] for seed in seeds]
             found = [math.inf if value is None else value for value in found]
-            line.append(spread_as(OBEDIENCE[name], found))
+            line.append(spread(found, OBEDIENCE[name]))
         lines.append(line)
     heads = ["run", "seeds", "asked for", "rank correlation"]
     heads += ["error, of the range reached", "of that asked for", "slope"]

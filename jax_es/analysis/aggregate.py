@@ -97,10 +97,7 @@ def is_comparable(panels: Panels) -> bool:
 def curve(
     panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]
 ) -> tuple[np.ndarray, Interval]:
-    """Returns x ``[G]`` and a variant's interquartile mean ``[G]`` over all tasks.
-
-    As far as every run on every task reaches.
-    """
+    """Returns x ``[G]``, as far as all runs reach, and a variant's mean there."""
     runs = {task: lines[kind] for task, lines in panels.items()}
     grid = common_grid([run for of_task in runs.values() for run in of_task], x)
     values = {task: on_grid(r, x, y, grid)[1].T for task, r in runs.items()}
@@ -119,9 +116,7 @@ def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interva
 def interval(samples: Sequence[np.ndarray]) -> Interval:
     """Returns the interquartile mean of all runs with a stratified bootstrap interval.
 
-    Args:
-        samples: one array ``[…, R]`` a task: its runs' normalised scores; at least two
-            runs each.
+    ``samples`` has an array ``[…, R]`` a task: its R ≥ 2 runs' normalised scores.
 
     Example:
         >>> interval([np.array([9.0, -100.0]), np.array([1.0, 2.0])]).iqm

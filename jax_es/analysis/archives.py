@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jax_es.analysis.curves import AXES, Band, Panels, Run, band
+from jax_es.analysis.curves import Band, Panels, Run
 from jax_es.analysis.drawing import (
     Axes,
     Figure,
@@ -16,11 +16,10 @@ from jax_es.analysis.drawing import (
     assign_looks,
     colour,
     draw_band,
+    draw_lines,
     from_zero,
-    label_x,
     style,
     subplots,
-    with_seeds,
 )
 from jax_es.illumination.settings import RULES
 
@@ -44,28 +43,17 @@ def by_title(runs: Sequence[Run]) -> dict[str, Archive]:
     """
     from jax_es.illumination.repertoire import read_archive  # late: it loads JAX
 
-    return {
-        f"{run.task}, {run.variant}, seed {run.config.seed}": read_archive(
-            run.path
-        ).archive
-        for run in runs
-    }
+    titles = [f"{run.task}, {run.variant}, seed {run.config.seed}" for run in runs]
+    archives = [read_archive(run.path).archive for run in runs]
+    return dict(zip(titles, archives, strict=True))
 
 
 @style()
 def growth(panels: Panels) -> Figure:
     """Draws coverage, QD-score and best fitness; a row a task."""
-    figure, axes = subplots(len(panels) * len(MEASURES), columns=len(MEASURES))
-    looks = assign_looks(with_seeds(panels))
-    panes = itertools.product(panels.items(), MEASURES.items())
-    for axis, ((task, lines), (field, label)) in zip(axes, panes, strict=True):
-        for kind, runs in sorted(lines.items()):
-            draw_band(axis, band(runs, AXES["env-steps"][0], field), looks[kind])
-        axis.set(title=task, ylabel=label)
-        label_x(axis, "env-steps")
-        from_zero(axis)
-    add_legend(figure, axes)
-    return figure
+    every = itertools.product(panels, MEASURES.items())
+    panes = [(task, "env-steps", *measure) for task, measure in every]
+    return draw_lines(panels, panes, columns=len(MEASURES))
 
 
 @style()

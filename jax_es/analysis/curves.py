@@ -9,17 +9,17 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from jax_es.checks import ConfigError, require
-from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
+from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.runs.find import find_runs
-from jax_es.runs.method import FREE_SETTINGS, OPENAI_ES, Method
+from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far
-from jax_es.runs.records import GenerationRecord
+from jax_es.runs.records import GenerationRecord, spread
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {
@@ -34,9 +34,6 @@ RETURNS = {
     "command-error": ("evaluation_command_error", "error / range of the commands"),
 }
 
-SAME_VARIANT = ("seed", *ROUNDING_ALONE, *FREE_TO_CHANGE, *FREE_SETTINGS)
-"""Fields in which the runs of one variant may differ."""
-
 Lines = dict[str, list[list[GenerationRecord]]]
 """Variant → runs → records."""
 
@@ -50,7 +47,6 @@ class Run(NamedTuple):
     path: str
     config: TrainConfig
     method: Method
-    """How it was trained."""
     records: list[GenerationRecord]
     """Its finished generations, or evaluations; at least one."""
     task: str
@@ -121,18 +117,15 @@ def _disambiguate(runs: list[Run]) -> list[Run]:
     """Adds to the variants of runs of one name what else the runs differ in."""
     values = [run.method.values(run.config) for run in runs]
     differing_fields = (f for other in values for f in differing(values[0], other))
-    fields = [f for f in dict.fromkeys(differing_fields) if f not in SAME_VARIANT]
-    return [
-        run._replace(
-            variant=run.variant
-            + "".join(
-                f", {field.split('.')[-1].replace('_', ' ')} "
-                f"{own.get(field, 'default')}"
-                for field in fields
-            )
-        )
-        for run, own in zip(runs, values, strict=True)
-    ]
+    fields = [f for f in dict.fromkeys(differing_fields) if f not in SAME_EXPERIMENT]
+    named = []
+    for run, own in zip(runs, values, strict=True):
+        name = run.variant
+        for field in fields:
+            words = field.rpartition(".")[2].replace("_", " ")
+            name += f", {words} {own.get(field, 'default')}"
+        named.append(run._replace(variant=name))
+    return named
 
 
 def variant(
@@ -169,21 +162,16 @@ def variant(
 
 
 class Band(NamedTuple):
-    """A distribution over runs, as it moves along an axis; every field is ``[G]``."""
+    """A distribution over runs along an axis, each ``[G]``; low and high: quartiles."""
 
     x: np.ndarray
     median: np.ndarray
     low: np.ndarray
-    """The first quartile over the runs."""
     high: np.ndarray
-    """The third quartile."""
 
 
 def band(runs: list[list[GenerationRecord]], x: str, y: str) -> Band:
-    """Returns the median and the quartiles of field ``y`` over the runs, against ``x``.
-
-    Quartiles are linearly interpolated between the runs.
-    """
+    """Returns median and quartiles of field ``y`` over the runs, against ``x``."""
     grid, values = on_grid(runs, x, y)
     low, median, high = np.percentile(values, [25, 50, 75], axis=0)
     return Band(grid, median, low, high)
@@ -194,11 +182,7 @@ def on_grid(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns x ``[G]`` and the runs' y ``[R, G]``, linearly interpolated at it.
 
-    Args:
-        runs: of one variant.
-        x: the field along which.
-        y: the field of which.
-        grid: the x's; :func:`common_grid` if not given.
+    x and y are fields of the records; ``grid`` is :func:`common_grid` if not given.
     """
     # A closing evaluation has no population.
     whole = [
@@ -263,14 +247,6 @@ def summary(runs: list[list[GenerationRecord]]) -> list[str]:
         f"{np.median([record.total_env_steps for record in last]) / 1e6:.2f} M",
         f"{np.median([record.seconds_elapsed for record in last]) / 60:.1f}",
     ]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Returns the median, and the lowest and highest of several values."""
-    middle = f"{np.median(values):.0f}"
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({min(values):.0f} to {max(values):.0f})"
 
 
 def describe_separation(panels: Panels) -> str:

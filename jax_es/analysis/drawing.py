@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_es.analysis.curves import AXES, Band, Panels
+from jax_es.analysis.curves import AXES, Band, Panels, band
 from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import whole_file
 
@@ -87,6 +87,28 @@ def colour(index: int) -> str:
     return to_hex(f"C{index % 7}")
 
 
+def draw_lines(
+    panels: Panels,
+    panes: Sequence[tuple[str, str, str, str]],
+    columns: int | None = None,
+    yscale: str = "linear",
+) -> Figure:
+    """Draws each variant's median and quartiles over its seeds, pane by pane.
+
+    A pane is a task, an x of :data:`AXES`, a field of a record and the field's label.
+    """
+    figure, axes = subplots(len(panes), columns)
+    looks = assign_looks(with_seeds(panels))
+    for axis, (task, x, field, label) in zip(axes, panes, strict=True):
+        for kind, runs in sorted(panels[task].items()):
+            draw_band(axis, band(runs, AXES[x][0], field), looks[kind])
+        axis.set(title=task, ylabel=label, yscale=yscale)
+        label_x(axis, x)
+        from_zero(axis, "xy" if yscale == "linear" else "x")
+    add_legend(figure, axes)
+    return figure
+
+
 def draw_band(axis: Axes, values: Band, look: dict[str, Any]) -> None:
     """Draws a line and the area around it."""
     # A single point has no line to be seen by.
@@ -138,7 +160,7 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def save(figure: Any, output: Path, name: str) -> list[Path]:
-    """Writes a figure: into the file ``output``, or as ``name`` into that folder.
+    """Writes a figure into the file ``output``, or twice as ``name`` into that folder.
 
     Returns:
         The files written.
@@ -146,9 +168,8 @@ def save(figure: Any, output: Path, name: str) -> list[Path]:
     Raises:
         ConfigError: for an unknown ending or a folder that cannot be written.
     """
-    files = [output]
-    if not output.suffix:
-        files = [output / f"{name}.png", output / f"{name}.svg"]
+    both = [output / f"{name}.png", output / f"{name}.svg"]
+    files = [output] if output.suffix else both
     for file in files:
         try:
             with style(), whole_file(file) as draft:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_es.analysis import aggregate
-from jax_es.analysis.curves import AXES, RETURNS, Band, Panels, band, on_grid
+from jax_es.analysis.curves import AXES, RETURNS, Band, Panels, on_grid
 from jax_es.analysis.drawing import (
     Figure,
     add_legend,
     assign_looks,
     colour,
     draw_band,
+    draw_lines,
     from_zero,
     label_x,
     style,
@@ -50,18 +51,8 @@ def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure
 
     One row a task if there are several x's, else one panel a task.
     """
-    y_field, y_label = RETURNS[y]
-    columns = len(xs) if len(xs) > 1 else None
-    figure, axes = subplots(len(panels) * len(xs), columns)
-    looks = assign_looks(with_seeds(panels))
-    for axis, (task, x) in zip(axes, itertools.product(panels, xs), strict=True):
-        for kind, runs in sorted(panels[task].items()):
-            draw_band(axis, band(runs, AXES[x][0], y_field), looks[kind])
-        axis.set(title=task, ylabel=y_label)
-        label_x(axis, x)
-        from_zero(axis)
-    add_legend(figure, axes)
-    return figure
+    panes = [(task, x, *RETURNS[y]) for task, x in itertools.product(panels, xs)]
+    return draw_lines(panels, panes, len(xs) if len(xs) > 1 else None)
 
 
 @style()
@@ -101,16 +92,8 @@ def iteration(panels: Panels) -> Figure:
     On a logarithmic axis: compiling, and whatever halts a run, makes a few generations
     many times as long as the others.
     """
-    figure, axes = subplots(len(panels))
-    looks = assign_looks(with_seeds(panels))
-    for axis, (task, lines) in zip(axes, panels.items(), strict=True):
-        for kind, runs in sorted(lines.items()):
-            draw_band(axis, band(runs, "generation", "seconds_total"), looks[kind])
-        axis.set(title=task, ylabel="wall-clock per generation (s)", yscale="log")
-        label_x(axis, "generations")
-        from_zero(axis, "x")
-    add_legend(figure, axes)
-    return figure
+    shown = "generations", "seconds_total", "wall-clock per generation (s)"
+    return draw_lines(panels, [(task, *shown) for task in panels], yscale="log")
 
 
 @style()
@@ -205,19 +188,15 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
 
     A line is a run: the median and the quartiles of its episodes under each condition,
     first of all as it was trained.
-
-    Args:
-        evaluations: of runs under the same conditions.
     """
     from jax_es.evaluation.conditions import BASE, Condition
 
-    panels = {}
-    for field in dataclasses.fields(Condition):
-        swept = [
-            c for c in evaluations[0].results if getattr(c, field.name) is not None
-        ]
-        if swept:
-            panels[field.name] = [BASE, *swept]
+    panels = {field.name: [BASE] for field in dataclasses.fields(Condition)}
+    for condition in evaluations[0].results:
+        for name, value in vars(condition).items():
+            if value is not None:
+                panels[name].append(condition)
+    panels = {name: shown for name, shown in panels.items() if len(shown) > 1}
     figure, axes = subplots(len(panels))
     looks = assign_looks({n: n for n in _short_names([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
@@ -250,10 +229,8 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
 def obedience(reports: Sequence[dict[str, Any]]) -> Figure:
     """Draws the mean return and its standard deviation against the return asked for.
 
-    Obedient policies lie on the diagonal.
-
-    Args:
-        reports: of runs, each as ``evaluate --obedience LOW HIGH --json`` prints it.
+    Obedient policies lie on the diagonal. The reports are of runs, as
+    ``evaluate --obedience LOW HIGH --json`` prints them.
     """
     names = _short_names([Path(report["run"]) for report in reports])
     figure, (axis,) = subplots(1)
@@ -283,9 +260,8 @@ def search(
 ) -> Figure:
     """Draws a hyperparameter search: what its trials reached, and what mattered.
 
-    Args:
-        outcomes: each trial's last budget in environment steps, and its value there.
-        importances: the fields' shares; without any there is no panel of them.
+    An outcome is a trial's last budget in environment steps, and its value there;
+    importances are the fields' shares.
     """
     figure, axes = subplots(2 if importances else 1)
     for row, budget in enumerate(sorted({steps for steps, _ in outcomes if steps})):
@@ -322,10 +298,7 @@ def _cells(panels: Panels) -> list[tuple[str, list[Any]]]:
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Returns folders' names, with those of the folders above where they are alike."""
-    names = [path.name for path in paths]
-    if len(set(names)) == len(names):
-        return names
+    """Returns folders' names, from the last folder on that all of them are in."""
     shared = os.path.commonpath([path.absolute().parent for path in paths])
     return [os.path.relpath(path, shared) for path in paths]
 
@@ -340,11 +313,7 @@ def _value(value: Any) -> str:
 
 @style()
 def scaling(simulated: dict[str, Any]) -> Figure:
-    """Draws how many times faster a generation is on more cores, a panel a network.
-
-    Args:
-        simulated: of ``benchmark --only scaling``. Simulated points are hollow.
-    """
+    """Draws how many times faster ``benchmark --only scaling`` says more cores are."""
     figure, axes = subplots(len(simulated))
     for axis, (network, fields) in zip(axes, simulated.items(), strict=True):
         looks = assign_looks({name: name for name in fields["generations"]})

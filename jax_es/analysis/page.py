@@ -8,7 +8,6 @@ from typing import Any
 
 from jax_es.analysis import aggregate, archives, drawing, figures
 from jax_es.analysis.curves import (
-    SAME_VARIANT,
     TABLE_HEADS,
     Lines,
     Panels,
@@ -17,6 +16,7 @@ from jax_es.analysis.curves import (
     summary,
 )
 from jax_es.checks import optional
+from jax_es.runs.directory import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, Method
 from jax_es.runs.reproduce import command, origin
@@ -99,46 +99,25 @@ def render(**content: Any) -> str:
 
 
 class Variant:
-    """What the page says of the seeds of one variant on one task.
-
-    Args:
-        name: of the variant.
-        runs: its seeds.
-    """
+    """What the page says of the seeds of one variant on one task."""
 
     def __init__(self, name: str, runs: Iterable[Run]) -> None:
         self.name = name
         self.runs = sorted(runs, key=lambda run: run.config.seed)
-        self.first = self.runs[0]
+        first = self.first = self.runs[0]
         self.summary = summary([run.records for run in self.runs])
-        self.record = find_run(self.first.path).record()
-        self.origin = origin(
-            self.first.config, self.record["preset"], self.first.method
-        )
-        # Fields that are newer than the run: no user chose their values.
-        self.newer = {*flat(self.first.config)} - {*flatten(self.record["config"])}
-
-    @property
-    def last(self) -> float:
-        """The median of the last evaluations."""
-        return float(self.summary[1].partition(" ")[0])
-
-    @property
-    def values(self) -> dict[str, object]:
-        """What decided its first run, by name."""
-        return self.first.method.values(self.first.config)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The part of the configuration that its method reads."""
-        reads = self.first.method.reads
-        return {k: v for k, v in self.record["config"].items() if reads(k)}
-
-    @property
-    def changes(self) -> dict[str, tuple[object, object]]:
-        """What the user changed of the preset: field → (before, after)."""
+        self.last = float(self.summary[1].partition(" ")[0])  # their median
+        self.record = find_run(first.path).record()
+        self.values = first.method.values(first.config)
+        # What the method reads of the configuration, and what the user changed of the
+        # preset; no user chose fields that are newer than the run.
+        stored = self.record["config"]
+        self.config = {k: v for k, v in stored.items() if first.method.reads(k)}
+        self.newer = {*flat(first.config)} - {*flatten(stored)}
+        self.origin = origin(first.config, self.record["preset"], first.method)
         unchosen = {*FILLED_IN, *self.newer}
-        return {f: v for f, v in self.origin.changes.items() if f not in unchosen}
+        changes = self.origin.changes.items()
+        self.changes = {f: v for f, v in changes if f not in unchosen}
 
     @property
     def commands(self) -> list[str]:
@@ -153,12 +132,11 @@ class Variant:
                 for run in self.runs
             )
         )
+        commands = [
+            command(run.config, preset, 1, self.newer, method) for run in self.runs
+        ]
         if is_experiment:
             commands = [command(self.first.config, preset, len(seeds), self.newer)]
-        else:
-            commands = [
-                command(run.config, preset, 1, self.newer, method) for run in self.runs
-            ]
         if commit := self.record.get("git_commit"):
             is_changed = commit.endswith("+")
             note = "  # and changes that were not committed" if is_changed else ""
@@ -172,7 +150,7 @@ def _differences(variants: Sequence[Variant]) -> list[list[object]]:
     return [
         [field, *(values[field] for values in decided)]
         for field in first
-        if field not in SAME_VARIANT
+        if field not in SAME_EXPERIMENT
         and all(field in values for values in others)
         and any(values[field] != first[field] for values in others)
     ]
@@ -210,10 +188,9 @@ def _obedience(evaluations: Iterable[Any]) -> list[dict[str, str]]:
         for run in runs or [values]:
             if "obedience" in run:
                 asked.setdefault(run["env_id"], []).append(run)
+    title = "Returns against those asked for on"
     return [
-        _picture(
-            figures.obedience(runs), f"Returns against those asked for on {env_id}"
-        )
+        _picture(figures.obedience(runs), f"{title} {env_id}")
         for env_id, runs in asked.items()
     ]
 

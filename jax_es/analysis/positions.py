@@ -14,9 +14,6 @@ from jax_es.runs.find import find_run
 def archive(run: str | os.PathLike[str]) -> np.ndarray:
     """Reads the descriptors that a run of novelty search has archived.
 
-    Args:
-        run: its folder.
-
     Returns:
         ``[m, B]`` float32, one row a generation, the oldest first.
 
@@ -34,11 +31,7 @@ def archive(run: str | os.PathLike[str]) -> np.ndarray:
 
 
 def area(points: np.ndarray, side: float = 1.0) -> float:
-    """Returns how much of the plane points visit: that of the squares they lie in.
-
-    Args:
-        points: ``[m, 2]``.
-        side: of a square, in the points' unit.
+    """Returns the area of the squares, of this ``side``, that points ``[m, 2]`` lie in.
 
     Example:
         >>> area(np.array([[0.1, 0.2], [0.9, 0.9], [-0.1, 0.5]]))

@@ -24,8 +24,7 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.tasks import Tasks
-from jax_es.runs.directory import FREE_TO_CHANGE, ROUNDING_ALONE, RunDirectory
-from jax_es.runs.method import FREE_SETTINGS
+from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.streams import stream
 from jax_es.train_config import differences, differing
 from jax_es.training.generation import evaluation_tasks
@@ -37,10 +36,6 @@ from jax_es.training.load_policy import (
 )
 from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree
-
-SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
-"""Fields in which runs of one experiment may differ: its seeds, and what changes no
-number, or rounding alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,16 +93,13 @@ class SeedGroup(NamedTuple):
     trained: dict[Path, TrainedMean]
     """Their mean policies, by the runs' folders."""
     parts: EvaluationParts
-    """Built once."""
 
 
 class Evaluation(NamedTuple):
-    """The episodes of one run."""
+    """The episodes of one run, in the folder ``path``."""
 
     path: Path
-    """The run's folder."""
     trained: TrainedMean
-    """Its mean policy."""
     results: dict[Condition, EpisodeResults]
     """By condition; episode i has the same seed in all of them."""
 
@@ -165,9 +157,8 @@ def prepare(
 def _differ_in_seeds(group: SeedGroup, trained: TrainedMean) -> bool:
     """Returns whether a run differs from a group's in its seed alone."""
     first = next(iter(group.trained.values()))
-    values = first.method.values(first.config)
-    changed = differing(values, trained.method.values(trained.config))
-    return changed.keys() <= {*SAME_EXPERIMENT}
+    one, other = (each.method.values(each.config) for each in (first, trained))
+    return differing(one, other).keys() <= {*SAME_EXPERIMENT}
 
 
 def evaluate_experiment(
@@ -186,14 +177,12 @@ def evaluate_experiment(
         seed: as in :func:`evaluate`.
         on_result: called after each condition of each run.
     """
-    evaluations = []
-    for path, trained in group.trained.items():
-        results = {}
+    evaluations = [Evaluation(path, mean, {}) for path, mean in group.trained.items()]
+    for path, trained, results in evaluations:
         for condition in conditions:
             result = evaluate(group.parts, trained, num_episodes, seed, condition)
             results[condition] = result
             on_result(path, condition, result)
-        evaluations.append(Evaluation(path, trained, results))
     group.parts.close()
     return evaluations
 
@@ -209,14 +198,7 @@ def evaluate(
 
     Under weight noise σ episode i is one of the weights θ + σεᵢ, with a standard normal
     draw εᵢ of its own, so that statistics over episodes are over draws as well. εᵢ does
-    not depend on σ: as seeds, draws are common to all conditions.
-
-    Args:
-        parts: from :func:`build_evaluation`.
-        trained: the policy.
-        num_episodes: E.
-        seed: decides the episodes' seeds, and the noise.
-        condition: what is changed about the policy.
+    not depend on σ: as episodes' seeds, draws follow from ``seed`` alone.
     """
     tasks = episode_tasks(parts, num_episodes, seed)
     if condition.random_actions:
@@ -250,6 +232,5 @@ def _perturbed(
 
 def episode_tasks(parts: EvaluationParts, num_episodes: int, seed: int) -> Tasks:
     """Lists episodes that no training met; fewer are the first of more."""
-    return evaluation_tasks(
-        seed, 0, num_episodes, parts.env.max_episode_steps, "test tasks"
-    )
+    limit = parts.env.max_episode_steps
+    return evaluation_tasks(seed, 0, num_episodes, limit, "test tasks")

@@ -10,21 +10,19 @@ import numpy as np
 from scipy import stats
 
 from jax_es.evaluation.conditions import Evaluation
+from jax_es.runs.records import nulled, spread
 
 COLUMNS = {
-    "spearman": ("rank correlation", "{:.2f}"),
-    "mean_absolute_error": ("mean error", "{:.2f}"),
-    "error_of_reached": ("of the range reached", "{:.0%}"),
-    "error_of_asked": ("of that asked for", "{:.0%}"),
+    "rank correlation": ("spearman", "{:.2f}"),
+    "mean error": ("mean_absolute_error", "{:.2f}"),
+    "of the range reached": ("error_of_reached", "{:.0%}"),
+    "of that asked for": ("error_of_asked", "{:.0%}"),
     "slope": ("slope", "{:.2f}"),
     "intercept": ("intercept", "{:.2f}"),
-    "reached_lowest": ("lowest mean", "{:.2f}"),
-    "reached_highest": ("highest mean", "{:.2f}"),
+    "lowest mean": ("reached_lowest", "{:.2f}"),
+    "highest mean": ("reached_highest", "{:.2f}"),
 }
-"""A table's: measure → head and format."""
-
-OVER_RUNS = {"median": np.median, "lowest": np.min, "highest": np.max}
-"""What is said of several runs, measure by measure."""
+"""A table's: head → measure and format."""
 
 
 class Obedience(NamedTuple):
@@ -35,13 +33,12 @@ class Obedience(NamedTuple):
     slope: float
     """Of the least-squares line R = slope · c + intercept."""
     intercept: float
-    """Of the same line."""
     mean_absolute_error: float
     """Mean of \\|R − c\\|."""
     reached_lowest: float
-    """The reachable range begins here: the lowest of the commands' mean returns."""
+    """The lowest of the commands' mean returns: the reachable range begins here."""
     reached_highest: float
-    """It ends here: the highest of the commands' mean returns."""
+    """The highest: it ends here."""
     error_of_reached: float
     """Mean absolute error divided by the reachable range; ∞ where that is 0."""
     error_of_asked: float
@@ -104,54 +101,27 @@ def measured(evaluation: Evaluation) -> Obedience | None:
     return obedience(returns) if len(returns) > 1 else None
 
 
-def as_json(values: Obedience) -> dict[str, float | None]:
-    """Returns measures by name; None for one that is not finite."""
-    return {
-        k: float(v) if np.isfinite(v) else None for k, v in values._asdict().items()
-    }
-
-
 def over_runs(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """Returns each measure's median and range over runs, as JSON; {} without any."""
     found = [m for each in evaluations if (m := measured(each)) is not None]
     if not found:
         return {}
+    parts = {"median": np.median, "lowest": np.min, "highest": np.max}
     return {
-        "obedience": {
-            name: as_json(Obedience(*function(found, axis=0)))
-            for name, function in OVER_RUNS.items()
-        }
+        name: nulled(Obedience(*part(found, axis=0).tolist())._asdict())
+        for name, part in parts.items()
     }
 
 
 def rows(evaluations: Sequence[Evaluation], name: str) -> list[dict[str, str]]:
-    """Returns a table's row for each run, and for several one of their medians.
-
-    Args:
-        evaluations: of the runs.
-        name: of them together.
-    """
+    """Returns a table's row for each run, and for several one under their ``name``."""
     found = {str(e.path): [m] for e in evaluations if (m := measured(e)) is not None}
     if len(found) > 1:
         found[name] = [m for (m,) in found.values()]
-    return [
-        {"run": run}
-        | {
-            head: spread_as(form, [getattr(m, name) for m in each])
-            for name, (head, form) in COLUMNS.items()
-        }
-        for run, each in found.items()
-    ]
-
-
-def spread_as(form: str, values: Sequence[float]) -> str:
-    """Returns the only value, or the median of several and their range.
-
-    Example:
-        >>> spread_as("{:.0%}", [0.5, 1.0, np.inf])
-        '100 % (50 % to ∞)'
-    """
-    parts = np.median(values), min(values), max(values)
-    texts = ["∞" if np.isinf(part) else form.format(part) for part in parts]
-    texts = [text.replace("%", " %") for text in texts]
-    return texts[0] if len(values) == 1 else "{} ({} to {})".format(*texts)
+    table = []
+    for run, each in found.items():
+        row = {"run": run}
+        for head, (measure, form) in COLUMNS.items():
+            row[head] = spread([getattr(m, measure) for m in each], form)
+        table.append(row)
+    return table

@@ -36,14 +36,7 @@ _LARGEST_INTEGER = {"int8": 127, "int4": 7}
 
 
 def round_weights(mean: PyTree, precision: Precision) -> PyTree:
-    """Rounds every array of a pytree to a precision; see the module.
-
-    Args:
-        mean: weights, arrays of real numbers.
-        precision: what they are rounded to.
-
-    Returns:
-        A pytree like ``mean`` of float32 NumPy arrays.
+    """Rounds every array of a pytree, into float32 NumPy arrays; see the module.
 
     Example:
         >>> round_weights({"bias": np.array([0.1, -1.0])}, "int4")

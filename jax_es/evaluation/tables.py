@@ -15,6 +15,7 @@ from jax_es.evaluation.rank_test import rank_test
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
+from jax_es.runs.records import nulled
 
 STATISTICS = {
     "return_mean": np.mean,
@@ -25,6 +26,17 @@ STATISTICS = {
     "return_quartile_3": lambda returns: np.percentile(returns, 75),
     "return_max": np.max,
 }
+
+
+CELLS = {
+    "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
+    "median": "{return_median:.2f}",
+    "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+    "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
+    "episodes": "{episodes}",
+    "not finite": "{nonfinite_returns}",
+}
+"""Of a table: head → what of a summary stands below it."""
 
 
 def summary(result: EpisodeResults) -> dict[str, Any]:
@@ -85,7 +97,7 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
         ]
         report["rank_tests"] = rank_tests([evaluation])
     if (measured := obedience.measured(evaluation)) is not None:
-        report["obedience"] = obedience.as_json(measured)
+        report["obedience"] = nulled(measured._asdict())
     return report
 
 
@@ -112,7 +124,8 @@ def experiment_report(
             for c in evaluations[0].results
         ]
         report["rank_tests"] = rank_tests(evaluations)
-        report |= obedience.over_runs(evaluations)
+        if measured := obedience.over_runs(evaluations):
+            report["obedience"] = measured
     return report
 
 
@@ -184,20 +197,11 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
 def _row(
     run: str, method: str, condition: Condition, found: dict[str, Any]
 ) -> dict[str, str]:
-    cells = {"mean return ± std": "none is finite", "median": "", "quartiles": ""}
-    if "return_mean" in found:
-        cells = {
-            "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
-            "median": "{return_median:.2f}",
-            "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
-        }
-    cells |= {
-        "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
-        "episodes": "{episodes}",
-        "not finite": "{nonfinite_returns}",
-    }
-    named = {"run": run, "method": method, "condition": str(condition)}
-    return named | {head: cell.format(**found) for head, cell in cells.items()}
+    row = {"run": run, "method": method, "condition": str(condition)}
+    for head, cell in CELLS.items():
+        is_known = "return_mean" in found or "{return" not in cell
+        row[head] = cell.format(**found) if is_known else "none is finite"
+    return row
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:

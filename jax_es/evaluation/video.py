@@ -27,20 +27,11 @@ def record_video(
     seed: int,
     columns: int | None = None,
 ) -> list[float]:
-    """Records an episode of each policy, rendered by Gymnasium's own environment.
+    """Records an episode of each policy; returns the episodes' returns.
 
-    They are shown side by side; one that ends before the others stays as it was.
-
-    Args:
-        policies: who act, by the caption of each, which the return so far follows; ""
-            for none.
-        env: where.
-        file: ``.mp4`` or ``.gif``; its folder is created.
-        seed: of every episode.
-        columns: pictures side by side, before the next row begins; all if not given.
-
-    Returns:
-        The episodes' returns.
+    Gymnasium's own environment renders them, from the same seed. They are shown in rows
+    of ``columns``, or in one; one that ends before the others stays as it was. Policies
+    are given by their captions, which the return so far follows; "" for none.
 
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
 
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.windows import PADDING_START, Steps, Windows, windows_at
@@ -38,26 +37,19 @@ def warmed_up_adamw(config: CloningConfig) -> optax.GradientTransformation:
 
     Step t (from 1) has the learning rate lr · min(t / warmup_steps, 1).
     """
-
-    def learning_rate(count: ArrayLike) -> jax.Array:
-        warmth = (jnp.asarray(count) + 1) / max(config.warmup_steps, 1)
-        return config.learning_rate * jnp.minimum(warmth, 1.0)
-
+    rate, warmup = config.learning_rate, config.warmup_steps
+    if warmup > 1:
+        rate = optax.linear_schedule(rate / warmup, rate, warmup - 1)
     return optax.chain(
         optax.clip_by_global_norm(config.gradient_clip),
-        optax.adamw(learning_rate, weight_decay=config.weight_decay),
+        optax.adamw(rate, weight_decay=config.weight_decay),
     )
 
 
 class Cloner:
-    """Gradient descent on windows, spread over the devices.
+    """Gradient descent on windows, of which each device takes its share.
 
-    Args:
-        policy: the policy, for one window.
-        config: the settings.
-        devices: where to compute; each takes its share of every batch.
-        view: how the policy sees observations.
-        key: of the dropout.
+    ``view`` is how the policy sees observations; ``key`` is the dropout's.
     """
 
     def __init__(
@@ -89,15 +81,9 @@ class Cloner:
     def descend(
         self, state: CloningState, steps: Steps, starts: np.ndarray
     ) -> tuple[CloningState, jax.Array]:
-        """Takes a step of gradient descent; returns before it is done.
+        """Takes a step on the windows that begin at ``starts [B]``; does not wait.
 
-        Args:
-            state: from :meth:`place`.
-            steps: what windows are cut out of.
-            starts: ``[B]``, where the batch's windows begin.
-
-        Returns:
-            The next state, and the batch's loss.
+        Returns the next state, to be given to the next step, and the batch's loss.
         """
         windows = self._spread(steps, starts)
         positions = np.arange(windows.is_real[..., 0].size, dtype=np.int32)

@@ -52,13 +52,9 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
 
     The observation after an episode's last step is left out: nothing was done there.
 
-    Args:
-        dataset: its id or its folder.
-        config: of the run that shall learn from it.
-
     Raises:
-        ConfigError: if there is none, it is empty or unreadable, or its environment or
-            spaces are not the run's.
+        ConfigError: if there is none (``dataset`` is an id or a folder), it is empty or
+            unreadable, or its environment or spaces are not those of ``config``.
     """
     from jax_es.training.load_policy import spaces  # late: it loads JAX
 
@@ -96,11 +92,7 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
 
 
 def find_dataset(dataset: str | os.PathLike[str]) -> Path:
-    """Returns the folder of a dataset, given that or its id.
-
-    Raises:
-        ConfigError: if it is not there; it lists those that are.
-    """
+    """Returns the folder of a dataset, given that or its id, or says what there is."""
     roots = dataset_roots()
     for folder in (Path(dataset), *(each / dataset for each in roots)):
         if is_dataset(folder):
@@ -116,11 +108,7 @@ def find_dataset(dataset: str | os.PathLike[str]) -> Path:
 
 
 def dataset_roots() -> list[Path]:
-    """Returns where ids are looked for; new datasets are kept in the first place.
-
-    It is ``MINARI_DATASETS_PATH``, and without that ``datasets`` here and Minari's own
-    ``~/.minari``.
-    """
+    """Returns where ids are looked for; new datasets are kept in the first place."""
     if ROOT_VARIABLE in os.environ:
         return [Path(os.environ[ROOT_VARIABLE])]
     return [Path("datasets"), Path.home() / ".minari" / "datasets"]
@@ -132,11 +120,7 @@ def is_dataset(path: Path) -> bool:
 
 
 def open_dataset(path: Path) -> Any:
-    """Opens the dataset in a folder with Minari; imports nothing that it names.
-
-    Raises:
-        ConfigError: if Minari is not installed, or cannot read it.
-    """
+    """Opens the dataset in a folder with Minari; imports nothing that it names."""
     minari = import_minari()
     metadata = read_json(path / DATA_FOLDER / METADATA_FILE)
     # Without a space, Minari makes the environment of the metadata to find out, whose
@@ -151,11 +135,7 @@ def open_dataset(path: Path) -> Any:
 
 
 def import_minari() -> Any:
-    """Imports Minari, which is optional.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
+    """Imports Minari, which is optional."""
     with optional("datasets need Minari, which is not installed", "pretraining"):
         import h5py  # noqa: F401
         import minari
@@ -166,14 +146,9 @@ def import_minari() -> Any:
 def draft_of(path: Path) -> Iterator[Path]:
     """Lets a dataset be written aside, and puts it into place when it is complete.
 
-    If the block raises, nothing has happened. An HDF5 file whose writer is killed may
-    be unreadable, so nobody writes into ``data/``.
-
-    Args:
-        path: the dataset's folder. What it holds is in the draft, to be extended.
-
-    Yields:
-        A folder in place of ``data/``.
+    The draft begins with what the dataset holds. If the block raises, nothing has
+    happened. An HDF5 file whose writer is killed may be unreadable, so nobody writes
+    into ``data/``.
     """
     # Absolute, since Minari measures the files of a relative path elsewhere.
     draft = path.absolute().with_name(f".draft-{path.name}")
@@ -197,12 +172,8 @@ def storage_in(
 ) -> Any:
     """Returns Minari's storage in a draft: the one there, or a new one.
 
-    Args:
-        draft: from :func:`draft_of`.
-        dataset_id: the dataset's.
-        env: a vector environment with the spaces.
-        config: what ``env`` is made from.
-        algorithm: by which the policy was trained.
+    A new one says that ``algorithm`` trained the policy, and how Gymnasium makes the
+    environment of ``config``, which ``env`` has many of.
     """
     from jax_es.training.build import env_spec  # late: it loads JAX
 
@@ -239,14 +210,11 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _check_space(path: Path, verb: str, recorded: Any, expected: Any) -> None:
-    """Raises ``ConfigError`` unless a dataset has a space of the environment.
-
-    Bounds of observations are what an environment promises, and change with its
-    versions; those of actions are their unit.
-    """
+    """Raises ``ConfigError`` unless a dataset has a space of the environment."""
     same = type(recorded) is type(expected) and recorded.shape == expected.shape
-    are_images = [space.dtype == np.uint8 for space in (recorded, expected)]
-    same = same and are_images[0] == are_images[1]
+    same = same and (recorded.dtype == np.uint8) == (expected.dtype == np.uint8)
+    # Bounds of observations change with an environment's versions; those of actions
+    # are their unit.
     for name in ("n", "start", "low", "high") if verb == "acts in" else ():
         if same and hasattr(expected, name):
             same = np.allclose(getattr(recorded, name), getattr(expected, name))

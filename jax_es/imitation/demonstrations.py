@@ -35,7 +35,6 @@ class PlayerRecipe:
     """What is played; makes a worker's player."""
 
     trained: TrainedMean
-    """The policy."""
     num_episodes: int
     """The most that will be played."""
     num_slots: int | None = None
@@ -45,7 +44,6 @@ class PlayerRecipe:
     action_noise: float = 0.0
     """Standard deviation, in halves of the actions' range."""
     noise_seed: int = 0
-    """With an episode's own seed, of its noise."""
 
     def __call__(self) -> "Player":
         """Returns a player on one core."""
@@ -57,14 +55,11 @@ class PlayerRecipe:
 
 
 class Player:
-    """Plays episodes of a trained policy; built before there is a dataset.
-
-    Args:
-        recipe: what is played.
-        workers: who plays; this process if not given.
+    """Plays episodes of a trained policy, here or by ``workers``.
 
     Attributes:
         env: one of the vector environments.
+        close: releases them.
 
     Raises:
         ConfigError: if the parts do not fit together, or the policy or the environment
@@ -80,19 +75,14 @@ class Player:
         parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
         self.env, self.close = parts.env, parts.close
-        try:
-            check_fits(trained, parts.policy)
-            if recipe.target_return is not None:
-                check_asked(parts.policy, config)
-            noise = recipe.action_noise, recipe.noise_seed
-            envs = [RecordingEnv(env, *noise, self._ended.append) for env in parts.envs]
-            self._rollout = Rollout(parts.policy, envs, parts.devices)
-        except BaseException:
-            self.close()
-            raise
+        check_fits(trained, parts.policy)
+        if recipe.target_return is not None:
+            check_asked(parts.policy, config)
+        options = recipe.action_noise, recipe.noise_seed, self._ended.append
+        envs: Any = [RecordingEnv(env, *options) for env in parts.envs]
+        self._rollout = Rollout(parts.policy, envs, parts.devices)
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
-        self._view, self._target_return = trained.view(), recipe.target_return
-        self._workers = workers
+        self._view, self._recipe, self._workers = trained.view(), recipe, workers
         if workers is not None:
             size = shard_size(config, num_episodes)
             self._recipe = dataclasses.replace(recipe, num_episodes=size)
@@ -101,12 +91,8 @@ class Player:
     def play(
         self, seeds: np.ndarray, on_step: Callable[[list[EpisodeBuffer]], None]
     ) -> None:
-        """Plays the episodes of these seeds, never cut.
-
-        ``on_step`` is called once a step with the episodes that ended since.
-        """
+        """Plays the seeds' episodes; gives those that ended since to ``on_step``."""
         if self._workers is not None:
-            self._workers.use(self._recipe)
             size = self._recipe.num_episodes
             jobs = [(seeds[i : i + size],) for i in range(0, len(seeds), size)]
             self._workers.run(
@@ -124,8 +110,8 @@ class Player:
             on_step(ended)
 
         tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
-        if self._target_return is not None:
-            tasks = tasks.asked_for(self._target_return)
+        if self._recipe.target_return is not None:
+            tasks = tasks.asked_for(self._recipe.target_return)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
 
@@ -144,25 +130,24 @@ def collect(
     check_stop: Callable[[], None] = lambda: None,
     on_tenth: Callable[[list[float]], None] = lambda returns: None,
 ) -> dict[str, Any]:
-    """Plays the episodes that a dataset lacks into it.
+    """Plays the episodes that a dataset lacks into it; leaves failed ones out.
 
     Args:
         player: of the episodes.
         storage: Minari's, from ``storage_in``.
         seeds: of the episodes that there shall be, failed ones included.
-        collection: our entry of the metadata, without scores.
+        collection: our entry of the metadata; ``"scores"`` and ``"failed_seeds"`` are
+            added to what is returned.
         check_stop: called once a step; it may raise, to stop.
         on_tenth: called with the returns so far after each tenth of the episodes.
-
-    Returns:
-        Our entry of the metadata, with ``"scores"`` and ``"failed_seeds"``.
 
     Raises:
         ConfigError: if there is no episode that could be written.
     """
-    there, missing, failed = range(storage.total_episodes), seeds, []
+    there, missing = range(storage.total_episodes), seeds
     returns: list[float] = []
     lengths: list[int] = []
+    failed: list[int | None] = []
     if there:  # a file without any cannot be opened
         known = storage.get_episode_metadata(there)
         missing = np.setdiff1d(seeds, [episode["seed"] for episode in known])

@@ -14,7 +14,7 @@ import numpy as np
 from jax_es.cli.progress import Layout
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
-from jax_es.runs.records import return_statistics
+from jax_es.runs.records import nulled, return_statistics
 
 CLONING_FILE = "cloning.jsonl"
 
@@ -43,18 +43,11 @@ class EpochRecord(NamedTuple):
 def target_evaluation(
     target_return: float | None, result: EpisodeResults
 ) -> dict[str, float | None]:
-    """Summarises episodes of θ under one target return, None if it is not asked.
-
-    Returns are over the episodes whose return is finite, and None if there is none;
-    the length is in environment steps.
-    """
+    """Summarises episodes under one target return; None is what is not finite."""
     found = return_statistics(result.returns)._asdict()
-    returns = {f"return_{k}": found[k] for k in ("mean", "std", "min", "max")}
-    return {
-        "target_return": target_return,
-        **{k: v if math.isfinite(v) else None for k, v in returns.items()},
-        "length_mean": float(np.mean(result.lengths)),
-    }
+    found = {f"return_{name}": found[name] for name in ("mean", "std", "min", "max")}
+    found["length_mean"] = float(np.mean(result.lengths))
+    return {"target_return": target_return, **nulled(found)}
 
 
 def write_epoch(run: Path, record: EpochRecord) -> None:

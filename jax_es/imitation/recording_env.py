@@ -12,7 +12,7 @@ from jax_es.types import VectorEnv
 
 
 class RecordingEnv:
-    """An environment whose episodes are handed over as they end; halted ones are not.
+    """An environment whose episodes are handed over as they end.
 
     Args:
         env: what is played; its resets must be given seeds.
@@ -20,8 +20,7 @@ class RecordingEnv:
             before it is executed, in halves of the action's range. The policy does not
             learn of it.
         noise_seed: with an episode's own seed, of its noise.
-        on_episode: called with every episode that ended: lists of T actions as they
-            were executed, T rewards, and T + 1 observations.
+        on_episode: takes T executed actions, T rewards and T + 1 observations.
 
     Raises:
         ConfigError: if there is noise and actions have no range.
@@ -34,13 +33,7 @@ class RecordingEnv:
         noise_seed: int,
         on_episode: Callable[[EpisodeBuffer], None],
     ) -> None:
-        self._env = env
-        self.num_envs = env.num_envs
-        self.single_observation_space = env.single_observation_space
-        self.single_action_space = space = env.single_action_space
-        self.max_episode_steps = env.max_episode_steps
-        self.resets_at_once = getattr(env, "resets_at_once", 1)
-        self.close = env.close
+        self._env, space = env, env.single_action_space
         bounds = [getattr(space, name, np.inf) for name in ("low", "high")]
         require(
             not action_noise or all(np.isfinite(bound).all() for bound in bounds),
@@ -53,17 +46,16 @@ class RecordingEnv:
         self._playing: dict[int, Any] = {}
         self._noise: dict[int, np.random.Generator] = {}
 
-    @property
-    def action_space(self) -> Any:
-        """The action space of all environments together."""
-        return self._env.action_space
+    def __getattr__(self, name: str) -> Any:
+        """Returns what is the environment's own, such as its spaces."""
+        return getattr(self._env, name)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts episodes; see :class:`jax_es.types.VectorEnv`."""
         observation, info = self._env.reset(seed=seed, options=options)
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        mask = (options or {}).get("reset_mask", np.ones(self._env.num_envs, bool))
         for i in np.flatnonzero(mask).tolist():
             self._noise[i] = stream(self._noise_seed, "action noise", seed[i])
             self._playing[i] = EpisodeBuffer(
@@ -79,7 +71,7 @@ class RecordingEnv:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Executes actions, noise added; see :class:`jax_es.types.VectorEnv`."""
         if self._action_noise:
-            actions = self._with_noise(actions)
+            actions = self._noisy(actions)
         result = self._env.step(actions)
         observation, reward, terminated, truncated, _ = result
         for i, episode in list(self._playing.items()):
@@ -92,15 +84,9 @@ class RecordingEnv:
                 self._on_episode(self._playing.pop(i))
         return result
 
-    def halt(self, mask: np.ndarray) -> None:
-        """Ends episodes from outside; they are not recorded."""
-        self._env.halt(mask)
-        for i in np.flatnonzero(mask).tolist():
-            self._playing.pop(i, None)
-
-    def _with_noise(self, actions: np.ndarray) -> np.ndarray:
-        """Returns actions with noise, inside their range; each episode has its own."""
-        space = self.single_action_space
+    def _noisy(self, actions: np.ndarray) -> np.ndarray:
+        """Adds each episode's own noise to its action, inside the range."""
+        space = self._env.single_action_space
         noise = np.zeros(actions.shape)
         for i in self._playing:
             noise[i] = self._noise[i].standard_normal(space.shape)

@@ -4,7 +4,6 @@ What a resume needs is saved as arrays: what SBX itself saves are pickles, which
 any code when they are loaded.
 """
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,25 +44,24 @@ REPLAY = (
 class Teacher:
     """A training by SBX, from its first environment step on.
 
-    Args:
-        settings: the method and its hyperparameters.
-        config: environment, actor (an ``mlp``, or of TD3 a ``decision-transformer``)
-            and seed.
-        num_steps: of the whole training; the buffer need not hold more.
-
     Raises:
-        ConfigError: if critics or replay buffer do not fit into memory.
+        ConfigError: if the replay buffer does not fit into memory.
     """
 
-    def __init__(
-        self, settings: TeacherSettings, config: TrainConfig, num_steps: int
-    ) -> None:
-        self._config, self._env = config, make_learning_env(config)
+    def __init__(self, settings: TeacherSettings, config: TrainConfig) -> None:
+        self._settings, self._config = settings, config
+        self._env = make_learning_env(config)
+        self.close = self._env.close
         self._is_mlp = policy_kind(config.policy) == "mlp"
         # An update's last block of steps may go beyond the end.
-        capacity = min(settings.buffer_size, num_steps + settings.train_freq)
-        _check_fits(settings, capacity, self._env)
-        self._model = self._make_model(settings, capacity)
+        capacity = min(settings.buffer_size, settings.steps + settings.train_freq)
+        observed, acted = self._env.observation_space, self._env.action_space
+        numbers = 2 * np.prod(observed.shape or ()) + np.prod(acted.shape or ()) + 3
+        # It is filled up in a few hours' time.
+        check_memory(
+            {f"--buffer-size {settings.buffer_size}": 4 * int(numbers) * capacity}
+        )
+        self._model = self._make_model(capacity)
         # SBX's own logger makes a temporary folder.
         self._model.set_logger(Logger(None, []))
 
@@ -72,20 +70,17 @@ class Teacher:
         """Environment steps taken so far."""
         return int(self._model.num_timesteps)
 
-    def learn(self, num_steps: int, on_step: Callable[[int], None]) -> None:
-        """Learns until the training has taken ``num_steps`` environment steps.
+    def learn(self, on_step: Callable[[int], None]) -> None:
+        """Learns to the end; calls ``on_step`` after each step with the steps so far.
 
-        Args:
-            num_steps: since the training began.
-            on_step: called after each with the steps so far. If it raises, the
-                training is of no more use.
+        If that raises, the training is of no more use.
         """
 
         def go_on(*_: Any) -> bool:
             on_step(self.num_steps)
-            return self.num_steps < num_steps
+            return self.num_steps < self._settings.steps
 
-        left = num_steps - self.num_steps
+        left = self._settings.steps - self.num_steps
         self._model.learn(left, callback=go_on, reset_num_timesteps=False)
 
     def mean(self) -> PyTree:
@@ -96,14 +91,6 @@ class Teacher:
         num_hidden = len(self._model.policy.net_arch_pi)
         names = [*(f"hidden_{i}" for i in range(num_hidden)), "head"]
         return {name: dict(params[f"Dense_{i}"]) for i, name in enumerate(names)}
-
-    def predict(self, observations: np.ndarray) -> np.ndarray:
-        """Returns SBX's own actions, without exploration.
-
-        Args:
-            observations: ``[B, …]`` or of one environment, as ``make_learning_env``'s.
-        """
-        return self._model.predict(observations, deterministic=True)[0]
 
     def save(self, file: Path) -> None:
         """Writes networks, optimizers and replay buffer, as arrays."""
@@ -140,20 +127,17 @@ class Teacher:
         with whole_file(file) as draft:
             self._model.save(draft)
 
-    def close(self) -> None:
-        """Releases the environment."""
-        self._env.close()
-
-    def _make_model(self, settings: TeacherSettings, capacity: int) -> Any:
+    def _make_model(self, capacity: int) -> Any:
+        settings = self._settings
         policy: Any = self._config.policy
-        network: dict[str, Any] = {"net_arch": {"qf": [*settings.critic_hidden_sizes]}}
+        layers = {"qf": list(settings.critic_hidden_sizes), "pi": []}
+        network: dict[str, Any] = {"net_arch": layers}
         if self._is_mlp:
             kind = "MlpPolicy"
-            network["net_arch"]["pi"] = list(policy.hidden_sizes)
+            layers["pi"] = list(policy.hidden_sizes)
             network["activation_fn"] = ACTIVATIONS[policy.activation]
         else:
             kind = HistoryTD3Policy
-            network["net_arch"]["pi"] = []
             network["history_actor"] = make_history_actor(self._config, self._env)
         shared: dict[str, Any] = {
             "policy": kind,
@@ -199,19 +183,3 @@ class HistoryTD3Policy(TD3Policy):
             tx=optimizer(learning_rate=lr_schedule(1), **self.optimizer_kwargs),
         )
         return key
-
-
-def _check_fits(settings: TeacherSettings, capacity: int, env: Any) -> None:
-    """Rejects what would fill up memory, the replay buffer in a few hours' time."""
-    num_observed, num_acted = env.observation_space.shape[0], env.action_space.shape[0]
-    sizes = (num_observed + num_acted, *settings.critic_hidden_sizes, 1)
-    num_weights = sum(a * b for a, b in itertools.pairwise(sizes))
-    transition = 4 * (2 * num_observed + num_acted + 3)
-    critics = " ".join(map(str, settings.critic_hidden_sizes))
-    check_memory(
-        {
-            # Two critics, their targets and Adam's two moments.
-            f"--critic-hidden-sizes {critics}": 4 * 8 * num_weights,
-            f"--buffer-size {settings.buffer_size}": transition * capacity,
-        }
-    )

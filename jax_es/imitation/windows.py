@@ -31,7 +31,6 @@ class Steps(NamedTuple):
     """Episodes, and what follows from them for each of their ``S`` steps."""
 
     episodes: Episodes
-    """As they were recorded."""
     returns_to_go: np.ndarray
     """``[S]`` float32, undiscounted sum of the rewards from this step to the end of the
     episode, in the environment's unit."""
@@ -39,11 +38,6 @@ class Steps(NamedTuple):
     """``[S]`` int32, the step's index in its episode."""
     last: np.ndarray
     """``[S]`` int64, where the last step of the step's episode is."""
-
-    @property
-    def num_steps(self) -> int:
-        """S."""
-        return len(self.last)
 
 
 class Windows(NamedTuple):
@@ -89,13 +83,9 @@ def hold_out(steps: Steps, fraction: float, seed: int) -> tuple[np.ndarray, np.n
 
 
 def windows_at(steps: Steps, starts: np.ndarray, length: int) -> Windows:
-    """Cuts windows ``[…, T]`` out of episodes.
+    """Cuts windows ``[…, T]`` out of episodes, T being the length.
 
-    Args:
-        steps: of the episodes.
-        starts: ``[…]`` steps at which windows begin; :data:`PADDING_START` for one that
-            is all padding.
-        length: T.
+    They begin at the steps ``starts […]``; at :data:`PADDING_START` all is padding.
     """
     wanted = starts[..., None] + np.arange(length)
     last = steps.last[starts][..., None]
@@ -120,8 +110,7 @@ def random_starts(
 ) -> Iterator[np.ndarray]:
     """Yields where the windows of an epoch's batches begin, ``[batch_size]`` each.
 
-    Any of ``steps`` is equally likely. An epoch's batches depend on nothing but the
-    arguments, so that a training can be resumed from its epochs' ends.
+    Any of ``steps`` is equally likely. What is drawn depends on the arguments alone.
     """
     rng = stream(seed, "cloning batches", epoch)
     for _ in range(num_batches):

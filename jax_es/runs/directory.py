@@ -28,7 +28,7 @@ from jax_es.runs.folders import (
     seed_of,
 )
 from jax_es.runs.machine import git_commit, machine, versions
-from jax_es.runs.method import Method
+from jax_es.runs.method import FREE_SETTINGS, Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.train_config import (
     TrainConfig,
@@ -64,6 +64,10 @@ ROUNDING_ALONE = (
     "rollout.shard_size",
 )
 """Fields that change a run's numbers by rounding alone; they follow the machine."""
+
+SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
+"""Fields in which runs of one experiment may differ: its seeds, and what changes no
+number, or rounding alone."""
 
 
 @dataclasses.dataclass(frozen=True)

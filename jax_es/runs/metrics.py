@@ -11,13 +11,12 @@ attempt is removed on resume.
 
 import dataclasses
 import json
-import math
 import os
 import time
 from pathlib import Path
 
 from jax_es.runs.files import whole_file
-from jax_es.runs.records import FIELDS, GenerationRecord
+from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
@@ -59,10 +58,7 @@ class MetricsWriter:
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
-        values = {
-            name: value if math.isfinite(value) else None
-            for name, value in dataclasses.asdict(record).items()
-        }
+        values = nulled(dataclasses.asdict(record))
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.
         with self._path.open("ab") as file:

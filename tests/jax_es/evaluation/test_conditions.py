@@ -121,22 +121,6 @@ def test_what_is_compiled_serves_all_conditions_and_seeds(runs, compilations):
     experiment.parts.close()
 
 
-@pytest.mark.slow
-def test_noise_is_full_and_new_in_every_episode_also_for_low_rank_runs(runs, folder):
-    path = shutil.copytree(runs / "mlp", folder / "low-rank")
-    stored = json.loads((path / "config.json").read_text())
-    stored["config"]["es"] |= {"perturbation": "low-rank", "rank": 2}
-    (path / "config.json").write_text(json.dumps(stored))
-    conditions = sweeps(weight_noise=(0.1,))
-    results = [
-        evaluate_experiment(prepared(p, conditions), conditions, EPISODES, 0)[0]
-        for p in (path, runs / "mlp")
-    ]
-    noisy, full = (r.results[conditions[1]].returns for r in results)
-    np.testing.assert_array_equal(noisy, full)
-    assert len(set(noisy - results[0].results[BASE].returns)) == EPISODES
-
-
 def test_random_actions_heed_no_policy(runs):
     """Uniform actions in the base condition's episodes, alike for all runs."""
     conditions = sweeps(random_actions=True)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
-from jax_es.evaluation.obedience import Obedience, as_json, obedience, over_runs, rows
+from jax_es.evaluation.obedience import Obedience, obedience, over_runs, rows
+from jax_es.runs.records import nulled
 from tests.made_runs import results_of
 
 NONE = np.nan
@@ -70,9 +71,8 @@ def test_measures_by_hand(returns, expected):
     found = obedience(given(returns))
     assert found._asdict() == pytest.approx(expected._asdict(), nan_ok=True)
     whole = {k: v for k, v in expected._asdict().items() if np.isfinite(v)}
-    assert {k: v for k, v in as_json(found).items() if v is not None} == (
-        pytest.approx(whole)
-    )
+    said = nulled(found._asdict())
+    assert {k: v for k, v in said.items() if v is not None} == pytest.approx(whole)
 
 
 def made(path, returns):
@@ -84,7 +84,7 @@ def test_several_runs_have_medians_and_ranges():
     perfect = made("x/seed-0", {0.0: [0, 0], 4.0: [4, 4]})
     opposite = made("x/seed-1", {0.0: [4, 4], 4.0: [0, 0]})
     constant = made("x/seed-2", {0.0: [5, 5], 4.0: [5, 5]})
-    over = over_runs([perfect, opposite, constant])["obedience"]
+    over = over_runs([perfect, opposite, constant])
     assert [over[k]["spearman"] for k in ("median", "lowest", "highest")] == [0, -1, 1]
     assert [over[k]["error"] for k in ("median", "lowest", "highest")] == [1, 0, None]
     *single, together = rows([perfect, opposite, constant], "x/seed-* (3 runs)")

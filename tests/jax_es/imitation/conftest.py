@@ -1,10 +1,8 @@
-"""Datasets as others make them; a cache of compiled programs."""
+"""Datasets as others make them."""
 
 import warnings
 
-import jax
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 
 @pytest.fixture(scope="session")
@@ -32,18 +30,3 @@ def record():
         return dataset, seen
 
     return play
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compilation_cache(tmp_path_factory):
-    """Programs are compiled once: many runs here are of the same few kinds."""
-    names = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
-    before = {name: jax.config.values[name] for name in names}
-    folder = str(tmp_path_factory.mktemp("cache"))
-    for name, value in zip(names, (folder, 0.0), strict=True):
-        jax.config.update(name, value)
-    reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    reset_cache()

@@ -55,9 +55,8 @@ def learn(policy, config, data, num_devices=1, num_steps=8, statistics=None):
     cloner = cloner_of(policy, config, num_devices, statistics)
     state, steps = cloner.place(cloner.init(jax.jit(policy.init)(KEY))), steps_of(data)
     losses = []
-    starts = random_starts(
-        np.arange(steps.num_steps), num_steps, config.batch_size, 0, 0
-    )
+    everywhere = np.arange(len(steps.last))
+    starts = random_starts(everywhere, num_steps, config.batch_size, 0, 0)
     for batch in starts:
         state, loss = cloner.descend(state, steps, batch)
         losses.append(float(loss))

@@ -13,7 +13,6 @@ from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.imitation import demonstrations
 from jax_es.imitation.datasets import read_episodes
 from jax_es.imitation.demonstrations import first_seed
-from jax_es.imitation.gradient_run import checkpoint_state
 from jax_es.imitation.recording_env import RecordingEnv
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -53,7 +52,8 @@ def runs(tmp_path_factory):
         # The one stands for a while, the other heeds what it is asked for.
         scale = {"mlp": 0.3, "transformer": 3.0, "cart": 1.0}[name]
         mean = jax.tree.map(lambda leaf, scale=scale: scale * leaf, mean)
-        Checkpoints(run.checkpoints).save_best(1, checkpoint_state(mean, None, 1))
+        state = {"es": {"mean": mean, "generation": np.int32(1)}}
+        Checkpoints(run.checkpoints).save_best(1, state)
     return folder
 
 

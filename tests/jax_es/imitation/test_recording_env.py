@@ -32,17 +32,6 @@ def half_way(observation):
     return (observation[:, :2] / 2).astype(np.float32)
 
 
-def test_halted_episodes_are_dropped():
-    episodes = []
-    env = RecordingEnv(TargetEnv(2, 4, 4), 0.0, 0, episodes.append)
-    observation, _ = env.reset(seed=[1, 2])
-    env.step(half_way(observation))
-    env.halt(np.array([True, False]))
-    for _ in range(3):
-        env.step(half_way(observation))
-    assert [each.seed for each in episodes] == [2]
-
-
 @pytest.mark.parametrize("what", ["inf", "observation", "failed"])
 def test_numbers_that_are_not_finite_are_noticed(what):
     episodes = []

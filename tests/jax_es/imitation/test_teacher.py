@@ -67,9 +67,14 @@ def restored(run):
     """SBX's own training as it was at the end of a run."""
     directory = RunDirectory(run)
     settings = settings_of(directory.method())
-    one = sbx_teacher.Teacher(settings, directory.config(), settings.steps)
+    one = sbx_teacher.Teacher(settings, directory.config())
     one.restore(run / "sbx" / "state.npz")
     return one
+
+
+def predicted(model, observation):
+    """SBX's own action, without exploration."""
+    return model.predict(observation, deterministic=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,7 @@ def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
         ours.reset()
         reward, done, steps = 0.0, False, 0
         while not done:
-            action = theirs.predict(seen)
+            action = predicted(theirs._model, seen)
             np.testing.assert_allclose(ours(observation, reward), action, atol=1e-5)
             observation, reward, *_ = env.step(action)
             seen, *_, terminated, truncated, _ = learning_env.step(action)
@@ -109,13 +114,13 @@ def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused)
     """With what it has learned: a stop signal in the second stretch, and more steps."""
     learn = sbx_teacher.Teacher.learn
 
-    def learn_and_stop(self, num_steps, on_step):
+    def learn_and_stop(self, on_step):
         def stop(taken):
             on_step(taken)
             if taken == 40:
                 signal.raise_signal(signal.SIGTERM)
 
-        learn(self, num_steps, stop)
+        learn(self, stop)
 
     with monkeypatch.context() as patch:
         patch.setattr(sbx_teacher.Teacher, "learn", learn_and_stop)
@@ -153,8 +158,7 @@ def test_sbx_itself_reads_what_is_saved(runs):
     model = sbx.SAC.load(run / "sbx" / "model.zip")
     observation = np.float32([0.1, -0.1, 0.2, 0.3])
     np.testing.assert_array_equal(
-        model.predict(observation, deterministic=True)[0],
-        restored(run).predict(observation),
+        predicted(model, observation), predicted(restored(run)._model, observation)
     )
 
 

@@ -31,7 +31,6 @@ def test_returns_to_go_and_timesteps():
     assert steps.returns_to_go.dtype == np.float32
     assert steps.timesteps.tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
     assert steps.last.tolist() == [2, 2, 2, 3, 7, 7, 7, 7]
-    assert steps.num_steps == 8
 
 
 def test_returns_to_go_of_many_episodes_keep_their_digits():

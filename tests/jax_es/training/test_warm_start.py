@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from contextlib import closing
 
 import jax
 import numpy as np
@@ -65,7 +66,7 @@ def clone(path, config, seed=11):
         state = initial_statistics(parts.env.single_observation_space.shape[0])
         seen = np.random.default_rng(seed).normal(3, 2, (50, state.sum.size))
         statistics = observe(state, seen)
-    with GradientRun(run, parts, statistics) as gradient_run:
+    with closing(parts), closing(GradientRun(run, parts, statistics)) as gradient_run:
         mean = parts.policy.init(jax.random.key(seed))
         gradient_run.save(gradient_run.evaluate(mean), mean, 0, 40)
     return path
@@ -73,7 +74,10 @@ def clone(path, config, seed=11):
 
 def evaluated(path, config, mean, statistics):
     run = RunDirectory(path)
-    with GradientRun(run, build_for_evaluation(config), statistics) as gradient_run:
+    with (
+        closing(build_for_evaluation(config)) as parts,
+        closing(GradientRun(run, parts, statistics)) as gradient_run,
+    ):
         return gradient_run.evaluate(mean)
 
 
