@@ -7,6 +7,7 @@ same numbers.
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,12 +90,20 @@ def begin(
         state = place(parts, restored.state)
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
-    finished = int(state.es.generation)
+    finished, limit = int(state.es.generation), config.max_env_steps
     # As many are not too few: the run may have been killed in its final evaluation.
     require(
         finished <= config.num_generations,
         f"num_generations must be at least {finished}, the generations that {run.path} "
         f"has finished, got {config.num_generations}.",
+    )
+    # A higher limit than before may be passed: a run's last generation goes beyond it.
+    require(
+        limit is None
+        or limit >= (run.config().max_env_steps or math.inf)
+        or state.total_env_steps < limit,
+        f"max_env_steps must be more than {state.total_env_steps}, the steps that "
+        f"{run.path} has taken, got {limit}.",
     )
     run.resume(config)
     return state
