@@ -40,12 +40,17 @@ def memory_limit() -> int:
     return min(limits)
 
 
-def check_memory(needs: Mapping[str, int], limit: int | None = None) -> None:
+def check_memory(
+    needs: Mapping[str, int],
+    limit: int | None = None,
+    remedy: str = "choose a smaller value",
+) -> None:
     """Rejects what cannot fit into memory.
 
     Args:
         needs: bytes, by the argument and its value that ask for them.
         limit: bytes that there are; :func:`memory_limit` if not given.
+        remedy: what the user may do.
 
     Raises:
         ConfigError: naming the first argument with which it no longer fits.
@@ -56,7 +61,7 @@ def check_memory(needs: Mapping[str, int], limit: int | None = None) -> None:
         if total > limit:
             raise ConfigError(
                 f"{argument} would take about {_gib(num_bytes)} of memory, and there "
-                f"are {_gib(limit)} in all; choose a smaller value."
+                f"are {_gib(limit)} in all; {remedy}."
             )
 
 

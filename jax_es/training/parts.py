@@ -245,7 +245,10 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
         what: devices.count * shared + num_bytes(carry),
         f"rollout.num_slots {slots}, each with weights of its own,": slots * slot_bytes,
     }
-    check_memory(needs, devices.memory)
+    remedy = "choose a smaller policy, fewer pairs or fewer slots"
+    if es.strategy != "openai-es":
+        remedy += ", or --strategy openai-es, which holds neither matrices nor members"
+    check_memory(needs, devices.memory, remedy)
 
 
 def _described(config: TrainConfig, policy: Policy) -> str:
