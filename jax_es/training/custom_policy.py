@@ -46,8 +46,7 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
 
     Example:
         >>> import dataclasses, jax_es
-        >>> policy = jax_es.custom_policy("models.mlp:MLP", observation_size=17,
-        ...                               hidden_sizes=(32,))
+        >>> policy = jax_es.custom_policy("models.layers:Dense", features=6)
         >>> config = dataclasses.replace(jax_es.preset("half-cheetah"), policy=policy)
     """
     if isinstance(network, str):

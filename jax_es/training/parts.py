@@ -241,8 +241,13 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
     slot_bytes = ENV_BYTES + typing.cast(Rollout, parts.rollout).slot_bytes(
         population, reference
     )
+    length = getattr(parts.config.policy, "context_length", None)
+    remembered = "what a policy remembers"
+    if length is not None:
+        remembered = f"policy.context_length {length}"
     needs = {
-        what: devices.count * shared + num_bytes(carry),
+        remembered: num_bytes(carry),
+        what: devices.count * shared,
         f"rollout.num_slots {slots}, each with weights of its own,": slots * slot_bytes,
     }
     remedy = "choose a smaller policy, fewer pairs or fewer slots"
