@@ -330,6 +330,10 @@ class RolloutConfig:
     the other (sync, the default), or each slot's in a process of its own (async, for
     steps of more than about half a millisecond; at most 8 slots a core if num_slots is
     not given)."""
+    num_substeps: Count | None = None
+    """MuJoCo's tasks: train in coarse physics, with this many physics steps in an
+    environment step (MuJoCo's implicitfast and Newton); the task's own physics if not
+    given. Whatever reads a run, such as evaluate, acts in the task's own."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began

@@ -113,6 +113,12 @@ class TrainConfig:
             object.__setattr__(self, "init", os.path.normpath(self.init))
 
 
+def in_own_physics(config: TrainConfig) -> TrainConfig:
+    """Returns a configuration without the coarse physics that it may train in."""
+    rollout = dataclasses.replace(config.rollout, num_substeps=None)
+    return dataclasses.replace(config, rollout=rollout)
+
+
 def policy_kind(config: PolicyConfig) -> str:
     """Returns the name by which a policy is chosen on the command line."""
     if isinstance(config, CustomPolicyConfig):

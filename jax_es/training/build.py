@@ -50,7 +50,7 @@ def make_env(
     config: EnvConfig,
     num_envs: int,
     num_threads: int | None,
-    vectorization_mode: str | None = None,
+    rollout: RolloutConfig | None = None,
 ) -> VectorEnv:
     """Builds the vector environment; one thread per available core if not told.
 
@@ -62,7 +62,9 @@ def make_env(
         for name, value in config.options.items()
     }
     given["env.descriptor"] = config.described_by or None
-    given["rollout.vectorization_mode"] = vectorization_mode
+    if rollout is not None:
+        given["rollout.vectorization_mode"] = rollout.vectorization_mode
+        given["rollout.num_substeps"] = rollout.num_substeps
     given = {name: value for name, value in given.items() if value is not None}
     options = {name.rpartition(".")[2]: value for name, value in given.items()}
     threads = num_threads or available_cores()

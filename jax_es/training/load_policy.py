@@ -22,7 +22,8 @@ from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.trust import check_imports
-from jax_es.training.build import TrainConfig, make_env, make_policy, policy_kind
+from jax_es.train_config import TrainConfig, in_own_physics, policy_kind
+from jax_es.training.build import make_env, make_policy
 from jax_es.types import Policy, PyTree, needs_reference
 
 
@@ -30,7 +31,7 @@ class TrainedMean(NamedTuple):
     """The mean policy of a checkpoint, and how it sees observations."""
 
     config: TrainConfig
-    """The run's configuration."""
+    """The run's configuration, without coarse physics."""
     mean: PyTree
     """θ, as the policy's ``"params"``; NumPy arrays."""
     statistics: ObservationStatistics | None
@@ -60,7 +61,7 @@ class TrainedMean(NamedTuple):
 def load_mean(
     run: str | os.PathLike[str], checkpoint: str | int = "best", trust: bool = False
 ) -> TrainedMean:
-    """Reads the mean policy of a run.
+    """Reads the mean policy of a run, to act in its task's own physics.
 
     Args:
         run: the run's folder, ``runs/<name>``, or an exported one.
@@ -74,7 +75,7 @@ def load_mean(
         CheckpointError: if the checkpoint is missing or damaged.
     """
     directory = find_run(local_folder(run))
-    config, method = directory.config(), directory.method()
+    config, method = in_own_physics(directory.config()), directory.method()
     check_imports(config, directory.path, trust)
     restored = restore(directory, checkpoint)
     state, statistics = restored.state, None

@@ -207,10 +207,10 @@ def _build(
     devices = make_devices(config.rollout)
     groups = slot_groups(config.rollout, num_tasks, devices)
     check_memory({f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)})
-    threads, mode = config.rollout.num_threads, config.rollout.vectorization_mode
+    threads = config.rollout.num_threads
     envs = tuple(
         stack.enter_context(
-            contextlib.closing(make_env(config.env, size, threads, mode))
+            contextlib.closing(make_env(config.env, size, threads, config.rollout))
         )
         for size in groups
     )

@@ -50,6 +50,17 @@ def seeds(seed, count):
     return evaluation_tasks(seed, 0, count, LIMIT, "test tasks").seed.tolist()
 
 
+def test_what_trained_in_coarse_physics_is_evaluated_in_the_tasks_own(tmp_path, capsys):
+    reports = []
+    for name, num_substeps in ("own", None), ("coarse", 1):
+        rollout = dataclasses.replace(SHORT.rollout, num_substeps=num_substeps)
+        config = tiny(MLPConfig(), EnvConfig("Hopper-v5", 30), rollout=rollout)
+        run = save_run(tmp_path / name, config)
+        assert main([str(run), "--episodes", "3", "--json"]) == 0
+        reports.append(json.loads(capsys.readouterr().out)["return_mean"])
+    assert reports[0] == reports[1]
+
+
 def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
     """The rollout engine and a loaded policy in a loop are one and the same policy."""
     arguments = [str(run), "--checkpoint", "last", "--episodes", "4", "--seed", "3"]
