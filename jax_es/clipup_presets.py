@@ -160,7 +160,7 @@ CLIPUP_PRESETS: dict[str, dict[str, TrainConfig]] = {
         **_task(
             "Walker2d-v5",
             transformer(4000.0),
-            8 * _MILLION,
+            4 * _MILLION,
             steps=(0.05, 0.15, 0.25),
             sigma=0.05,
             statistics_fraction=0.5,
