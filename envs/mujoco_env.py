@@ -23,7 +23,7 @@ from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
-from envs.coarse import coarse
+from envs.coarse import Integrator, coarse
 from envs.faults import being_made, blamed
 from envs.gait import PARTS, Gait, feet_of
 from envs.mujoco_batch import ContactForceBatch
@@ -59,8 +59,9 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         descriptor: what describes an episode: of the walkers ``"position"``, ``"feet"``
             or both, ``"gait"`` (:class:`envs.gait.Gait`), or of any task indices of
             numbers in its last observation.
-        num_substeps: physics steps in one environment step, in the coarse physics of
-            :mod:`envs.coarse`; by default the task's own physics.
+        num_substeps: physics steps in one environment step, in coarse physics
+            (:mod:`envs.coarse`); by default the task's.
+        integrator: of coarse physics; by default the task's.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
     its strength in the episode, 1 where it is whole and 0 where it is broken.
@@ -84,6 +85,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         terminate_when_unhealthy: bool = True,
         descriptor: str | Sequence[int] = (),
         num_substeps: int | None = None,
+        integrator: Integrator | None = None,
     ) -> None:
         """Compiles the model and allocates the simulations."""
         task = TASKS.get(env_id) or registered_task(env_id)
@@ -93,7 +95,9 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 "envs.robot.register registered"
             )
         if num_substeps is not None:
-            task = coarse(task, positive_int("num_substeps", num_substeps))
+            positive_int("num_substeps", num_substeps)
+        if (num_substeps, integrator) != (None, None):
+            task = coarse(task, num_substeps, integrator)
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
         silence_mujoco_log()

@@ -332,8 +332,12 @@ class RolloutConfig:
     not given)."""
     num_substeps: Count | None = None
     """MuJoCo's tasks: train in coarse physics, with this many physics steps in an
-    environment step (MuJoCo's implicitfast and Newton); the task's own physics if not
-    given. Whatever reads a run, such as evaluate, acts in the task's own."""
+    environment step; the task's own if not given. What reads a run, such as evaluate,
+    acts in the task's own physics."""
+    integrator: Literal["RK4", "Euler", "implicitfast"] | None = None
+    """MuJoCo's tasks: train in coarse physics with this integrator; the task's own,
+    mostly RK4, if not given. Euler and implicitfast take a quarter of its time a
+    physics step, and make it easier to stay up."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; on a CPU one per available core if
     not given, with an accelerator all local ones. A run keeps the number it began

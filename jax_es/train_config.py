@@ -115,7 +115,7 @@ class TrainConfig:
 
 def in_own_physics(config: TrainConfig) -> TrainConfig:
     """Returns a configuration without the coarse physics that it may train in."""
-    rollout = dataclasses.replace(config.rollout, num_substeps=None)
+    rollout = dataclasses.replace(config.rollout, num_substeps=None, integrator=None)
     return dataclasses.replace(config, rollout=rollout)
 
 

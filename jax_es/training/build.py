@@ -65,6 +65,7 @@ def make_env(
     if rollout is not None:
         given["rollout.vectorization_mode"] = rollout.vectorization_mode
         given["rollout.num_substeps"] = rollout.num_substeps
+        given["rollout.integrator"] = rollout.integrator
     given = {name: value for name, value in given.items() if value is not None}
     options = {name.rpartition(".")[2]: value for name, value in given.items()}
     threads = num_threads or available_cores()

@@ -1,5 +1,7 @@
 """Coarse physics: Gymnasium's environments with other physics steps, to the bit."""
 
+from typing import Any
+
 import gymnasium
 import mujoco
 import numpy as np
@@ -13,18 +15,26 @@ from tests.envs.following import follow
 
 
 @pytest.mark.parametrize(
-    ("env_id", "num_substeps"), [("Hopper-v5", 2), ("Humanoid-v5", 3), ("Ant-v5", 4)]
+    ("env_id", "num_substeps", "integrator"),
+    [
+        ("Hopper-v5", 2, None),
+        ("Humanoid-v5", 3, "implicitfast"),
+        ("Ant-v5", None, "Euler"),
+    ],
 )
-def test_equals_gymnasium_with_that_physics(env_id, num_substeps):
+def test_equals_gymnasium_with_that_physics(env_id, num_substeps, integrator):
     """The model's options are set by hand there: same steps, forces and rewards."""
     singles = [gymnasium.make(env_id) for _ in range(2)]
     for single in singles:
-        inner = single.unwrapped
-        inner.model.opt.timestep *= inner.frame_skip / num_substeps  # type: ignore
-        inner.model.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # type: ignore
-        inner.model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # type: ignore
-        inner.frame_skip = num_substeps  # type: ignore
-    env = MujocoVectorEnv(env_id, 2, num_substeps=num_substeps)
+        inner: Any = single.unwrapped
+        if num_substeps:
+            inner.model.opt.timestep *= inner.frame_skip / num_substeps
+            inner.frame_skip = num_substeps
+        if integrator:
+            name = f"mjINT_{integrator.upper()}"
+            inner.model.opt.integrator = getattr(mujoco.mjtIntegrator, name)
+        inner.model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    env = MujocoVectorEnv(env_id, 2, num_substeps=num_substeps, integrator=integrator)
     rng = np.random.default_rng(0)
 
     def draw():

@@ -52,8 +52,9 @@ def seeds(seed, count):
 
 def test_what_trained_in_coarse_physics_is_evaluated_in_the_tasks_own(tmp_path, capsys):
     reports = []
-    for name, num_substeps in ("own", None), ("coarse", 1):
-        rollout = dataclasses.replace(SHORT.rollout, num_substeps=num_substeps)
+    coarse = {"num_substeps": 1, "integrator": "Euler"}
+    for name, physics in ("own", {}), ("coarse", coarse):
+        rollout = dataclasses.replace(SHORT.rollout, **physics)
         config = tiny(MLPConfig(), EnvConfig("Hopper-v5", 30), rollout=rollout)
         run = save_run(tmp_path / name, config)
         assert main([str(run), "--episodes", "3", "--json"]) == 0
