@@ -26,8 +26,6 @@ from jax_es.cli.train_program import (
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
-from jax_es.runs.directory import check_method
-from jax_es.runs.method import Method
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
@@ -98,11 +96,8 @@ def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
 
 def _stored(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
     """Returns what the run was begun with that ``--name`` names."""
-    run = stored_run(line)
-    method = run.method()
-    # To see that it is a teacher's; its settings are compared when all are known.
-    check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
-    return run.config(), settings_of(method)
+    run = stored_run(line, "sac", "td3")
+    return run.config(), settings_of(run.method())
 
 
 def check_trainable(algo: str, config: TrainConfig) -> None:
