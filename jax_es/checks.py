@@ -8,7 +8,7 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -64,9 +64,9 @@ Weight: TypeAlias = Annotated[float, Range("in [0, 1]", lambda x: 0 <= x <= 1)]
 Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
 
 
-def are_indices(texts: Iterable[str]) -> bool:
-    """Returns whether each is an index or a slice as Python writes them: 2, -1, 5:8."""
-    return all(re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) for text in texts)
+def is_index(text: str) -> bool:
+    """Returns whether it is an index or a slice as Python writes them: 2, -1, 5:8."""
+    return re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) is not None
 
 
 def is_descriptor(texts: Sequence[str]) -> bool:

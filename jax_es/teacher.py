@@ -62,7 +62,11 @@ def main(argv: list[str]) -> None:
 def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
-    base, settings = _stored(line) if line.resumes_as_stored else _default(line)
+    if line.resumes_as_stored:
+        stored = stored_run(line, "sac", "td3")
+        base, settings = stored.config(), settings_of(stored.method())
+    else:
+        base, settings = _default(line), TeacherSettings()
     default = Arguments(**shared_fields(base, Arguments), settings=settings)
     arguments = parse_options(
         Arguments, line.rest, "teacher", default=default, description=DESCRIPTION
@@ -83,7 +87,7 @@ def parse(argv: list[str]) -> Request:
     return Request(arguments, config, line.preset or config.env.id, run, 1)
 
 
-def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
+def _default(line: CommandLine) -> TrainConfig:
     """Returns the options' defaults for a preset, if any, and a kind of policy."""
     kind = line.kind or "mlp"
     require(kind in POLICY_KINDS, unknown("policy", kind, POLICY_KINDS))
@@ -91,13 +95,7 @@ def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
         config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
         config = preset(line.preset, kind)
-    return for_teaching(config), TeacherSettings()
-
-
-def _stored(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
-    """Returns what the run was begun with that ``--name`` names."""
-    run = stored_run(line, "sac", "td3")
-    return run.config(), settings_of(run.method())
+    return for_teaching(config)
 
 
 def check_trainable(algo: str, config: TrainConfig) -> None:
