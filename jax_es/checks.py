@@ -8,7 +8,7 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -64,9 +64,9 @@ Weight: TypeAlias = Annotated[float, Range("in [0, 1]", lambda x: 0 <= x <= 1)]
 Share: TypeAlias = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
 
 
-def are_indices(texts: Iterable[str]) -> bool:
-    """Returns whether each is an index or a slice as Python writes them: 2, -1, 5:8."""
-    return all(re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) for text in texts)
+def is_index(text: str) -> bool:
+    """Returns whether it is an index or a slice as Python writes them: 2, -1, 5:8."""
+    return re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) is not None
 
 
 def is_descriptor(texts: Sequence[str]) -> bool:
@@ -78,7 +78,7 @@ def is_descriptor(texts: Sequence[str]) -> bool:
 def check_fields(config: Any, prefix: str = "") -> None:
     """Checks a dataclass' fields against their :class:`Range` or ``Literal``.
 
-    A field that is None is not checked.
+    A field that is None is not checked; of a tuple, each element is.
 
     Args:
         config: a dataclass.
@@ -99,18 +99,28 @@ def check_fields(config: Any, prefix: str = "") -> None:
             remedy = "choose another" if default else "leave it out"
         if prefix == "--":
             name = name.replace("_", "-")
-        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        for kind in (hint, *(typing.get_args(hint) if is_union else ())):
-            origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-            words = ""
-            if origin is Literal and value not in arguments:
-                words = f"one of {', '.join(arguments)}"
-            for each in getattr(kind, "__metadata__", ()):
-                if isinstance(each, Range) and not each.holds(value):
-                    words = each.words
-            require(
-                not words, f"{prefix}{name} must be {words}, got {value!r}; {remedy}."
+        for words in _violated(hint, value):
+            raise ConfigError(
+                f"{prefix}{name} must be {words}, got {value!r}; {remedy}."
             )
+
+
+def _violated(hint: Any, value: Any) -> Iterator[str]:
+    """Yields what a value must be by its type hint, and is not."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal and value not in arguments:
+        yield f"one of {', '.join(arguments)}"
+    elif origin is tuple:
+        for element in value:
+            yield from _violated(arguments[0], element)
+    elif origin in (typing.Union, types.UnionType):
+        for kind in arguments:
+            yield from _violated(kind, value)
+    elif origin is Annotated:
+        yield from _violated(arguments[0], value)
+        for each in arguments[1:]:
+            if isinstance(each, Range) and not each.holds(value):
+                yield each.words
 
 
 @functools.cache

@@ -19,9 +19,9 @@ from jax_es.checks import (
     Range,
     Share,
     Weight,
-    are_indices,
     check_fields,
     is_descriptor,
+    is_index,
     require,
 )
 
@@ -262,8 +262,8 @@ class EnvConfig:
     wrappers: tuple[str, ...] = ()
     """Gymnasium wrappers without arguments, or functions that wrap, the innermost
     first: module:Name, as gymnasium.wrappers:FlattenObservation."""
-    hide_observation: Annotated[
-        tuple[str, ...], Range("indices or slices, as 2 or 5:8", are_indices)
+    hide_observation: tuple[
+        Annotated[str, Range("indices or slices, as 2 or 5:8", is_index)], ...
     ] = ()
     """Numbers of an observation vector in whose place the policy reads 0, by index or
     slice (2, -1, 5:8); the environment, and what is recorded of it, stay whole."""

@@ -15,11 +15,19 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
 
-from jax_es.checks import Count, NotNegative, Range, check_fields, require
+from jax_es.checks import (
+    Count,
+    Finite,
+    NotNegative,
+    Positive,
+    Range,
+    check_fields,
+    require,
+)
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
@@ -33,9 +41,6 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
 
-Returns: TypeAlias = Annotated[
-    tuple[float, ...], Range("finite", lambda each: all(map(math.isfinite, each)))
-]
 Ends: TypeAlias = Annotated[
     tuple[float, float],
     Range(
@@ -44,10 +49,6 @@ Ends: TypeAlias = Annotated[
     ),
 ]
 Levels: TypeAlias = Annotated[int, Range("in [2, 1000]", lambda n: 2 <= n <= 1000)]
-Deviations: TypeAlias = Annotated[
-    tuple[float, ...],
-    Range("positive and finite", lambda each: all(0 < x < math.inf for x in each)),
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Arguments(WorkerArguments):
     """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
     seed: NotNegative = 0
     """Seeds the episodes, alike under all conditions; training used others."""
-    target_returns: Returns = ()
+    target_returns: tuple[Finite, ...] = ()
     """Also ask the policy, one that reads a target return, for each of these, in the
     environment's unit; with a rank test between them, and how far it obeys."""
     obedience: Ends | None = None
@@ -79,7 +80,7 @@ class Arguments(WorkerArguments):
     """Also round all weights to each of these, and compute in float32 with the rounded
     values. Integers are symmetric with a scale per output channel; a bias or another
     vector has one scale."""
-    weight_noise: Deviations = ()
+    weight_noise: tuple[Positive, ...] = ()
     """Also add normal noise of each of these standard deviations to every weight; each
     episode has a draw of its own, so statistics are over draws as well."""
     random_actions: bool = False
@@ -152,7 +153,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
         from jax_es.analysis import drawing
         from jax_es.cli.train_program import start_jax
         from jax_es.evaluation.conditions import prepare, sweeps
-        from jax_es.evaluation.tables import run_report, write_csv
+        from jax_es.evaluation.tables import experiment_report, write_csv
 
         conditions = sweeps(
             arguments.commands,
@@ -181,15 +182,19 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
             # Before the episodes, since a machine may have no way to render.
             _record(arguments, groups[0], arguments.video)
     evaluated = _evaluate(groups, conditions, arguments)
-    report = _json if arguments.json else _text
-    sys.stdout.write(report(evaluated, arguments) + "\n")
     origin = arguments.checkpoint, arguments.seed
+    experiments = [experiment_report(each, *origin) for each in evaluated]
+    reports = [run for experiment in experiments for run in experiment["runs"]]
+    text = _text(evaluated, arguments)
+    if arguments.json:
+        shown = reports[0] if len(reports) == 1 else {"experiments": experiments}
+        text = json.dumps(shown, indent=2, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
     if arguments.csv is not None:
         write_csv(arguments.csv, evaluated, *origin)
     if arguments.picture is not None:
         from jax_es.analysis import figures
 
-        reports = [run_report(run, *origin) for group in evaluated for run in group]
         drawing.save(figures.obedience(reports), arguments.picture, "obedience")
 
 
@@ -229,18 +234,6 @@ def _evaluate(
 
     how = conditions, arguments.num_episodes, arguments.seed, say
     return [evaluate_experiment(group, *how) for group in groups]
-
-
-def _json(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
-    """Returns a run's report, or those of experiments for more than one run."""
-    from jax_es.evaluation.tables import experiment_report
-
-    origin = arguments.checkpoint, arguments.seed
-    reports = [experiment_report(each, *origin) for each in evaluated]
-    report: dict[str, Any] = {"experiments": reports}
-    if sum(map(len, evaluated)) == 1:
-        report = reports[0]["runs"][0]
-    return json.dumps(report, indent=2, allow_nan=False)
 
 
 def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:

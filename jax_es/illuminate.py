@@ -19,7 +19,7 @@ from jax_es.cli.options import input_errors, parse_options, program, split_comma
 from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
-from jax_es.runs.directory import check_method
+from jax_es.runs.method import MAP_ELITES
 from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
 DEFAULT_PRESET = "ant-uni"
@@ -69,8 +69,7 @@ def parse(argv: list[str]) -> Request:
     line = split_command_line(argv)
     name = DEFAULT_PRESET if line.preset is None else line.preset
     if line.resumes_as_stored:
-        stored = stored_run(line)
-        check_method(stored, ArchiveConfig().method()._replace(settings={}))
+        stored = stored_run(line, MAP_ELITES)
         config, archive = stored.config(), settings_of(stored.method())
     else:
         config = preset(name, line.kind)

@@ -26,9 +26,8 @@ from jax_es.cli.train_program import (
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
-from jax_es.runs.directory import check_method
 from jax_es.runs.folders import program_command
-from jax_es.runs.method import CLONING, Method
+from jax_es.runs.method import CLONING
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in --dataset.
@@ -102,9 +101,7 @@ def parse(argv: list[str]) -> Request:
 
 def _stored(line: CommandLine) -> tuple[TrainConfig, dict[str, Any]]:
     """Returns the configuration and the settings of the run that ``--name`` names."""
-    run = stored_run(line)
-    # To see that it is a clone; its settings are compared when all are known.
-    check_method(run, Method(CLONING, {}))
+    run = stored_run(line, CLONING)
     settings = dict(run.method().settings)
     own = {
         "dataset": settings.pop("dataset", None),

@@ -26,8 +26,6 @@ from jax_es.cli.train_program import (
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
-from jax_es.runs.directory import check_method
-from jax_es.runs.method import Method
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
 DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
@@ -64,7 +62,11 @@ def main(argv: list[str]) -> None:
 def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
-    base, settings = _stored(line) if line.resumes_as_stored else _default(line)
+    if line.resumes_as_stored:
+        stored = stored_run(line, "sac", "td3")
+        base, settings = stored.config(), settings_of(stored.method())
+    else:
+        base, settings = _default(line), TeacherSettings()
     default = Arguments(**shared_fields(base, Arguments), settings=settings)
     arguments = parse_options(
         Arguments, line.rest, "teacher", default=default, description=DESCRIPTION
@@ -85,7 +87,7 @@ def parse(argv: list[str]) -> Request:
     return Request(arguments, config, line.preset or config.env.id, run, 1)
 
 
-def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
+def _default(line: CommandLine) -> TrainConfig:
     """Returns the options' defaults for a preset, if any, and a kind of policy."""
     kind = line.kind or "mlp"
     require(kind in POLICY_KINDS, unknown("policy", kind, POLICY_KINDS))
@@ -93,16 +95,7 @@ def _default(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
         config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
         config = preset(line.preset, kind)
-    return for_teaching(config), TeacherSettings()
-
-
-def _stored(line: CommandLine) -> tuple[TrainConfig, TeacherSettings]:
-    """Returns what the run was begun with that ``--name`` names."""
-    run = stored_run(line)
-    method = run.method()
-    # To see that it is a teacher's; its settings are compared when all are known.
-    check_method(run, Method("td3" if method.name == "td3" else "sac", {}))
-    return run.config(), settings_of(method)
+    return for_teaching(config)
 
 
 def check_trainable(algo: str, config: TrainConfig) -> None:

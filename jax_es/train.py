@@ -22,7 +22,7 @@ from jax_es.cli.train_program import Request, RunArguments, stored_run, train_pr
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
 from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
-from jax_es.runs.directory import RunDirectory, check_method, trust_option
+from jax_es.runs.directory import RunDirectory, trust_option
 from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
@@ -76,10 +76,12 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
         return [WandB(path)] if arguments.track else []
 
     with contextlib.ExitStack() as stack:
-        workers = arguments.open(stack)
         what: dict[str, Any] = {
-            **{"path": run.path, "resume": arguments.resume, "preset": request.preset},
-            **{"check_stop": check_stop, "workers": workers},
+            "path": run.path,
+            "resume": arguments.resume,
+            "preset": request.preset,
+            "check_stop": check_stop,
+            "workers": arguments.open(stack),
         }
         if run.file != EXPERIMENT_FILE:
             train_run(request.config, callbacks=callbacks(run.path), **what)
@@ -94,7 +96,8 @@ def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
     if line.resumes_as_stored:
-        default, preset_name = stored_run(line).config(), "resumed"
+        stored = stored_run(line, OPENAI_ES.name)
+        default, preset_name = stored.config(), "resumed"
     else:
         preset_name = DEFAULT_PRESET if line.preset is None else line.preset
         default = preset(preset_name, line.kind)
@@ -121,7 +124,6 @@ def parse(argv: list[str]) -> Request:
     config = with_game(arguments.config)
     if arguments.resume:
         run = arguments.run_to_resume(config, line)
-        check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
         require(

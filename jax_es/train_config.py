@@ -180,7 +180,12 @@ def differences(
 def differing(
     first: dict[str, object], second: dict[str, object]
 ) -> dict[str, tuple[object, object]]:
-    """Returns the names whose values differ, with both; None where there is none."""
+    """Returns the names whose values differ, with both; None where there is none.
+
+    Example:
+        >>> differing({"a": 0, "b": 1, "c": 2}, {"a": 0, "b": 3, "d": 4})
+        {'b': (1, 3), 'c': (2, None), 'd': (None, 4)}
+    """
     names = list(dict.fromkeys([*first, *second]))
     pairs = {name: (first.get(name), second.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -17,7 +17,6 @@ import tyro
 from jax_es.checks import require
 from jax_es.cli.options import (
     input_errors,
-    named_folder,
     parse_options,
     program,
     run_errors,
@@ -27,7 +26,6 @@ from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.cli.train_program import RunArguments, start_jax
 from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
 from jax_es.runs.directory import RunDirectory, resume_options
-from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import trust_source
@@ -106,7 +104,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     line = split_command_line(argv)
     stored = None
     if line.resumes:
-        path = path_to_resume(*named_folder(line.rest))
+        path = line.path_to_resume
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
         own = stored.preset, policy_kind(stored.config.policy)
         require(

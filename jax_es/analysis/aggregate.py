@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_es.analysis.curves import Panels, common_grid, on_grid
+from jax_es.analysis.curves import Band, Panels, common_grid, on_grid
 from jax_es.checks import ConfigError, require
 
 
@@ -94,14 +94,13 @@ def is_comparable(panels: Panels) -> bool:
     return False
 
 
-def curve(
-    panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]
-) -> tuple[np.ndarray, Interval]:
-    """Returns x ``[G]``, as far as all runs reach, and a variant's mean there."""
+def curve(panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]) -> Band:
+    """Returns a variant's interquartile mean, with its interval, along x."""
     runs = {task: lines[kind] for task, lines in panels.items()}
     grid = common_grid([run for of_task in runs.values() for run in of_task], x)
     values = {task: on_grid(r, x, y, grid)[1].T for task, r in runs.items()}
-    return grid, interval([scale[task].scores(v) for task, v in values.items()])
+    scores = [scale[task].scores(v) for task, v in values.items()]
+    return Band(grid, *interval(scores))
 
 
 def final(panels: Panels, kind: str, y: str, scale: dict[str, Scale]) -> Interval:

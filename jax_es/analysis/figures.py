@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_es.analysis import aggregate
-from jax_es.analysis.curves import AXES, RETURNS, Band, Panels, on_grid
+from jax_es.analysis.curves import AXES, RETURNS, Panels, on_grid
 from jax_es.analysis.drawing import (
     Figure,
     add_legend,
@@ -157,10 +157,8 @@ def aggregated(
     figure, axes = subplots(len(xs) + 1, min(len(xs) + 1, 4))
     for axis, x in zip(axes, xs, strict=False):
         for kind, look in looks.items():
-            grid, values = aggregate.curve(
-                panels, kind, AXES[x][0], RETURNS[y][0], scale
-            )
-            draw_band(axis, Band(grid, values.iqm, values.low, values.high), look)
+            means = aggregate.curve(panels, kind, AXES[x][0], RETURNS[y][0], scale)
+            draw_band(axis, means, look)
         axis.set(title=f"{len(panels)} tasks", ylabel="normalised score (IQM)")
         label_x(axis, x)
         from_zero(axis)

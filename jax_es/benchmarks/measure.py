@@ -42,12 +42,9 @@ from jax_es.benchmarks.rows import (
     Work,
     config_of,
 )
+from jax_es.cli.train_program import start_jax
 from jax_es.es.openai_es import OpenAIES, openai_es
-from jax_es.rollout.devices import (
-    available_cores,
-    configure_cpu_devices,
-    use_compilation_cache,
-)
+from jax_es.rollout.devices import available_cores
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
@@ -82,8 +79,7 @@ class Network(NamedTuple):
 def main(argv: list[str]) -> None:
     """Measures rows of one network, prints a JSON object with the fields of each."""
     rows, work = map(json.loads, argv)
-    configure_cpu_devices()
-    use_compilation_cache()
+    start_jax()
     measured = measure([Row(*values) for values in rows], Work(**work))
     sys.stdout.write(json.dumps(measured) + "\n")
 

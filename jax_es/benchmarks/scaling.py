@@ -24,13 +24,10 @@ import numpy as np
 
 from jax_es.benchmarks.measure import falls
 from jax_es.benchmarks.rows import MEAN_LENGTHS, config_of
+from jax_es.cli.train_program import start_jax
 from jax_es.distributed.sharded import packed
 from jax_es.es.openai_es import openai_es
-from jax_es.rollout.devices import (
-    available_cores,
-    configure_cpu_devices,
-    use_compilation_cache,
-)
+from jax_es.rollout.devices import available_cores
 from jax_es.rollout.memory import num_bytes
 from jax_es.rollout.observation_statistics import UNCHANGED
 from jax_es.runs.metrics import read_metrics
@@ -72,8 +69,7 @@ class Costs(NamedTuple):
 def main() -> None:
     """Prints measured costs and simulated generations of every network."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    configure_cpu_devices(1)
-    use_compilation_cache()
+    start_jax(1)
     report = {}
     for name in NETWORKS:
         costs = measure(name)

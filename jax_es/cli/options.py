@@ -30,9 +30,10 @@ from tyro import _strings as tyro_strings
 from jax_es.checks import ConfigError, check_integers, require
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
+from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
 from jax_es.runs.metrics import MetricsError
-from jax_es.train_config import KWARGS, TrainConfig, flatten, policy_kind
+from jax_es.train_config import KWARGS, flatten
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -61,30 +62,27 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
 
     @functools.wraps(run)
     def main(argv: list[str] | None = None) -> int:
-        return _run(run, list(sys.argv[1:] if argv is None else argv))
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+        given = sys.argv[1:] if argv is None else argv
+        arguments = [argument for argument in given if argument != DEBUG_OPTION]
+        with StopSignals(at_once=True) as signals:
+            try:
+                return run(arguments) or 0
+            except BrokenPipeError:  # the reader has seen enough, as head has
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 128 + signal.SIGPIPE
+            except BaseException as error:
+                ending = _ending(error, signals.signum)
+                if ending is None:
+                    raise
+                if DEBUG_OPTION in given:
+                    # Of another process, perhaps.
+                    report = getattr(error, "report", "") or traceback.format_exc()
+                    sys.stderr.write(report)
+                sys.stderr.write(f"{ending[0]}\n")
+                return ending[1]
 
     return main
-
-
-def _run(program: Callable[[list[str]], int | None], arguments: list[str]) -> int:
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    debug = DEBUG_OPTION in arguments
-    arguments = [argument for argument in arguments if argument != DEBUG_OPTION]
-    with StopSignals(at_once=True) as signals:
-        try:
-            return program(arguments) or 0
-        except BrokenPipeError:  # the reader has seen enough, as head has
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + signal.SIGPIPE
-        except BaseException as error:
-            ending = _ending(error, signals.signum)
-            if ending is None:
-                raise
-            if debug:  # of another process, perhaps
-                report = getattr(error, "report", "") or traceback.format_exc()
-                sys.stderr.write(report)
-            sys.stderr.write(f"{ending[0]}\n")
-            return ending[1]
 
 
 def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
@@ -152,19 +150,17 @@ class CommandLine(NamedTuple):
         """Whether the options' defaults are those of the run that is resumed."""
         return self.preset is None and self.resumes
 
+    @property
+    def path_to_resume(self) -> Path:
+        """The folder that ``--runs-dir`` and ``--name`` mean."""
+        options = [option.replace("--runs_dir", "--runs-dir") for option in self.rest]
+        runs_dir = Path(take_option(options, "--runs-dir") or "runs")
+        return path_to_resume(runs_dir, take_option(options, "--name"))
+
     def take_strategy(self) -> str | None:
         """Takes ``--strategy NAME`` off the options; None if absent."""
         names = [take_option(self.rest, f"--{o}strategy") for o in ("", "es.")]
         return names[0] or names[1]
-
-    def check_kind(self, stored: TrainConfig) -> None:
-        """Raises ``ConfigError`` if the kind is not that of the run to resume."""
-        kind = policy_kind(stored.policy)
-        require(
-            self.kind in (None, kind),
-            f"--resume would change the policy: it was {kind}, now {self.kind}. Leave "
-            "--policy out, or start a new run with another --name.",
-        )
 
 
 def split_command_line(argv: list[str]) -> CommandLine:
@@ -307,9 +303,3 @@ def take_option(arguments: list[str], option: str) -> str | None:
         del arguments[index]
         return value if equals else arguments.pop(index)
     return None
-
-
-def named_folder(arguments: list[str]) -> tuple[Path, str | None]:
-    """Returns ``--runs-dir`` and ``--name`` of a command line; takes none from it."""
-    copy = [argument.replace("--runs_dir", "--runs-dir") for argument in arguments]
-    return Path(take_option(copy, "--runs-dir") or "runs"), take_option(copy, "--name")

@@ -63,7 +63,6 @@ class Progress:
         label: what stands before the generation, for instance ``"seed 3"``.
         layout: of a training that is not by generations; its "generations" and "tasks"
             are then the layout's units and parts.
-        console: a rich console to draw the live bar on, instead of ``stream``.
         clock: seconds from any origin; the time left is computed from it, beginning
             with the first finished task: programs are compiled before that.
         more: returns further names and values to show.
@@ -86,7 +85,6 @@ class Progress:
         max_env_steps: int | None = None,
         label: str = "",
         layout: Layout | None = None,
-        console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
         more: Callable[[], Sequence[str]] = tuple,
     ) -> None:
@@ -97,8 +95,7 @@ class Progress:
         self._unit = f"{label}  {self._layout.unit}".lstrip()
         # With a limit on steps, a first generation tells how many there will be.
         self._total = num_generations if max_env_steps is None else None
-        is_terminal = console is not None or self._stream.isatty()
-        console = console or Console(file=self._stream)
+        console = Console(file=self._stream)
         self._bar = _Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -112,7 +109,7 @@ class Progress:
             get_time=clock,
             # Of the last 1,000 updates, which are some minutes or all generations.
             speed_estimate_period=math.inf,
-            disable=not is_terminal or console.is_dumb_terminal,
+            disable=not self._stream.isatty() or console.is_dumb_terminal,
         )
         self._bar.values = [f"compiling and running the first {self._layout.unit}"]
         self._bar.add_task("", total=None, completed=first_generation, left="")

@@ -7,9 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_es.cli.options import CommandLine, input_errors, named_folder, run_errors
+from jax_es.checks import require
+from jax_es.cli.options import CommandLine, input_errors, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
-from jax_es.runs.directory import RunDirectory, resume_options, seed_runs
+from jax_es.runs.directory import (
+    RunDirectory,
+    check_method,
+    resume_options,
+    seed_runs,
+)
 from jax_es.runs.find import (
     check_name,
     find_run_or_experiment,
@@ -17,9 +23,10 @@ from jax_es.runs.find import (
     path_to_resume,
 )
 from jax_es.runs.folders import EXPERIMENT_FILE, seed_of
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_imports
-from jax_es.train_config import TrainConfig
+from jax_es.train_config import TrainConfig, policy_kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,10 +82,21 @@ def shared_fields(source: Any, arguments: type) -> dict[str, Any]:
     return {name: getattr(source, name) for name in shared}
 
 
-def stored_run(line: CommandLine) -> RunDirectory:
-    """Returns the run to continue, whose settings are the options' defaults."""
-    run = find_run_or_experiment(path_to_resume(*named_folder(line.rest)))
-    line.check_kind(run.config())
+def stored_run(line: CommandLine, *methods: str) -> RunDirectory:
+    """Returns the run to continue, whose settings are the options' defaults.
+
+    It was trained by one of the methods; their settings are compared when all are
+    known.
+    """
+    run = find_run_or_experiment(line.path_to_resume)
+    name = run.method().name
+    check_method(run, Method(name if name in methods else methods[0], {}))
+    kind = policy_kind(run.config().policy)
+    require(
+        line.kind in (None, kind),
+        f"--resume would change the policy: it was {kind}, now {line.kind}. Leave "
+        "--policy out, or start a new run with another --name.",
+    )
     return run
 
 

@@ -1,9 +1,8 @@
 """Settings of archives, of what fills them, and of trials; imports nothing heavy."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple
 
 from jax_es.checks import (
     Count,
@@ -25,11 +24,6 @@ POSITION_BOUNDS = (-30.0, 30.0)
 ABOUT_CELLS = 1024
 """Cells of an archive if none are given; no more than that, equally many an axis."""
 
-Bounds: TypeAlias = Annotated[
-    tuple[float, ...],
-    Range("finite", lambda ends: all(map(math.isfinite, ends))),
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class ArchiveConfig:
@@ -38,17 +32,14 @@ class ArchiveConfig:
     archive: Literal["grid", "cvt"] = "grid"
     """How descriptors are divided into cells: a grid, or the Voronoi cells of centroids
     that k-means spreads evenly (CVT, arXiv 1610.05729)."""
-    cells: Annotated[
-        tuple[int, ...],
-        Range("at least 1 each", lambda sizes: min(sizes, default=1) >= 1),
-    ] = ()
+    cells: tuple[Count, ...] = ()
     """Cells along each axis of the grid, or one number for all axes; of a CVT all
     cells. As many as make about 1,000 in all if not given."""
-    low: Bounds = ()
+    low: tuple[Finite, ...] = ()
     """Lower end of each axis, in the descriptor's unit, or one number for all axes; 0
     for a foot's share of time and -30 for a position (in metres) if not given. What
     lies outside counts as the nearest end."""
-    high: Bounds = ()
+    high: tuple[Finite, ...] = ()
     """Upper ends, likewise; 1 and 30 if not given."""
     emitter: Literal["iso+line", "es"] = "iso+line"
     """What proposes policies. iso+line: elites that are moved at random and along the

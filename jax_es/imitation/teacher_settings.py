@@ -48,10 +48,7 @@ class TeacherSettings:
     """Discount of an environment step."""
     tau: Share = 0.005
     """Share by which a gradient step moves the target networks."""
-    critic_hidden_sizes: Annotated[
-        tuple[int, ...],
-        Range("at least 1 each", lambda sizes: min(sizes, default=1) > 0),
-    ] = (256, 256)
+    critic_hidden_sizes: tuple[Count, ...] = (256, 256)
     """Width of each hidden layer of the critics, in units."""
     action_noise: NotNegativeFinite = 0.1
     """TD3: standard deviation of the exploration noise, of actions in [-1, 1]."""

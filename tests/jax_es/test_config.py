@@ -193,21 +193,6 @@ def test_a_configuration_of_another_version_says_so():
         from_dict({**values, "policy": {**values["policy"], "kind": "perceptron"}})
 
 
-def test_differences_name_fields_and_both_values():
-    stored = preset("hopper")
-    given = dataclasses.replace(
-        stored, seed=5, es=dataclasses.replace(stored.es, sigma=0.5)
-    )
-    assert differences(stored, stored) == {}
-    assert differences(stored, given) == {
-        "es.sigma": (stored.es.sigma, 0.5),
-        "seed": (0, 5),
-    }
-    other = differences(stored, preset("hopper", "mlp"))
-    assert other["policy.kind"] == ("decision-transformer", "mlp")
-    assert other["policy.hidden_sizes"][0] is None
-
-
 @pytest.mark.parametrize(
     ("slots", "groups", "tasks", "devices", "expected"),
     [
@@ -255,11 +240,11 @@ def test_slots_follow_the_cores_unless_given(config, devices, expected, monkeypa
 
 
 def test_only_environments_without_threads_have_a_vectorization_mode():
+    rollout = RolloutConfig(num_slots=2, num_devices=1, vectorization_mode="async")
     with pytest.raises(
         ConfigError, match=r"Hopper-v5 does not take rollout.vectorization_mode"
     ):
-        make_env(EnvConfig("Hopper-v5"), 1, 1, "async")
-    rollout = RolloutConfig(num_slots=2, num_devices=1, vectorization_mode="async")
+        make_env(EnvConfig("Hopper-v5"), 1, 1, rollout)
     config = TrainConfig(EnvConfig("CartPole-v1"), MLPConfig(), rollout=rollout)
     parts = build(config)
     assert len(multiprocessing.active_children()) == 2

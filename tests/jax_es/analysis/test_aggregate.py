@@ -60,11 +60,11 @@ def test_scores_are_between_the_initial_network_and_the_best(paths):
     for kind, expected in (("mlp", 0.5), ("lstm", 1.0)):
         end = aggregate.final(panels, kind, "evaluation_return_mean", scale)
         assert end == (expected, expected, expected)
-        x, line = aggregate.curve(
+        line = aggregate.curve(
             panels, kind, "generation", "evaluation_return_mean", scale
         )
-        assert x.tolist() == [0, 1]
-        np.testing.assert_allclose(line.iqm, [0, expected])
+        assert line.x.tolist() == [0, 1]
+        np.testing.assert_allclose(line.median, [0, expected])
     scale = aggregate.scales(panels, {"Hopper-v5": 100.0})
     assert scale["Hopper-v5"] == (0, 100)
 

@@ -5,7 +5,6 @@ import math
 import re
 
 import pytest
-from rich.console import Console
 
 from jax_es.cli.progress import Progress
 from jax_es.runs.records import GenerationRecord
@@ -26,6 +25,17 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
+
+    def shown(self):
+        """Everything that was written, without control sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue())
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
 
 
 def make_record(generation, **changes):
@@ -87,17 +97,15 @@ def test_plain_lines_are_exact():
     )
 
 
-def test_one_run_of_several_is_named_first():
-    stream, clock = io.StringIO(), Clock()
+def test_one_run_of_several_is_named_first(terminal):
     label = "seed 3  run 4/10"
-    with Progress(2, stream=stream, clock=clock, label=label) as progress:
-        run_generation(progress, clock, make_record(0), 1)
-    words = stream.getvalue().split()
-    assert words[:6] == ["seed", "3", "run", "4/10", "generation", "1/2"]
-    console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with Progress(2, console=console, clock=clock, label=label) as progress:
-        run_generation(progress, clock, make_record(0), 1)
-    assert "seed 3  run 4/10  generation 1/2" in console.file.getvalue()
+    lines = io.StringIO()
+    for stream in (lines, terminal):
+        clock = Clock()
+        with Progress(2, stream=stream, clock=clock, label=label) as progress:
+            run_generation(progress, clock, make_record(0), 1)
+    assert lines.getvalue().startswith(f"{label}  generation  1/2")
+    assert f"{label}  generation 1/2" in terminal.shown()
 
 
 class Notebook(io.StringIO):
@@ -136,50 +144,34 @@ def test_time_left_counts_down_and_follows_the_speed():
     assert lefts == ["0:05:00", "0:04:00", "0:03:00", "0:02:00", "0:01:00", "0:00:00"]
 
 
-def test_time_left_and_the_bar_know_the_limit_on_steps():
-    def run(**display):
+def test_time_left_and_the_bar_know_the_limit_on_steps(terminal):
+    lines = io.StringIO()
+    for stream in (lines, terminal):
         clock = Clock()
-        with Progress(100, clock=clock, max_env_steps=1000, **display) as progress:
+        with Progress(100, 0, stream, clock=clock, max_env_steps=1000) as progress:
             for generation, steps in enumerate([250, 500, 1000]):
                 record = make_record(generation, env_steps=250, total_env_steps=steps)
                 run_generation(progress, clock, record, 10)
-
-    stream = io.StringIO()
-    run(stream=stream)
-    lefts = [line.split()[-1] for line in stream.getvalue().splitlines()]
+    lefts = [line.split()[-1] for line in lines.getvalue().splitlines()]
     assert lefts == ["0:00:30", "0:00:20", "0:00:00"]
-    _, console, _ = live()
-    run(console=console)
-    assert re.search("generation 3/100 ━+ 0:00:00 left", shown(console))
+    assert re.search("generation 3/100 ━+ 0:00:00 left", terminal.shown())
 
 
 # The live bar
 
 
-def live(width=80, num_generations=200, first_generation=11):
-    """A live bar on a recorded terminal, and its clock."""
-    clock = Clock()
-    console = Console(file=io.StringIO(), width=width, height=25, force_terminal=True)
-    progress = Progress(num_generations, first_generation, console=console, clock=clock)
-    return progress, console, clock
-
-
-def shown(console):
-    """Everything that was written on a terminal, without its control sequences."""
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())
-
-
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_live_bar_shows_everything_without_wrapping(width):
-    progress, console, clock = live(width)
-    with progress:
-        assert "compiling and running the first generation" in shown(console)
+def test_the_live_bar_shows_everything_without_wrapping(terminal, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    clock = Clock()
+    with Progress(200, 11, terminal, clock=clock) as progress:
+        assert "compiling and running the first generation" in terminal.shown()
         run_generation(progress, clock, make_record(11), 40)
         progress.message("first [bold] notice: 1/2")
         progress.generation_started(12)
         clock.seconds += 10
         progress.tasks_done(32, 512)
-    text = shown(console)
+    text = terminal.shown()
     assert re.search(r"generation 12/200  episode 32/512 [━╸╺]+ 2:47:04 left", text)
     for words in ("evaluation 5321.0", "steps/s 10312", "environment 50%", "busy 97%"):
         assert words in text
@@ -187,17 +179,17 @@ def test_the_live_bar_shows_everything_without_wrapping(width):
     assert max(map(len, re.split(r"[\r\n]+", text))) <= width
 
 
-def test_finished_tasks_redraw_at_most_four_times_a_second():
-    progress, console, clock = live()
-    with progress:
+def test_finished_tasks_redraw_at_most_four_times_a_second(terminal):
+    clock = Clock()
+    with Progress(200, 11, terminal, clock=clock) as progress:
         progress.generation_started(11)
-        before = console.file.getvalue()
+        before = terminal.getvalue()
         clock.seconds += 0.2
         progress.tasks_done(100, 100)
-        assert console.file.getvalue() == before
+        assert terminal.getvalue() == before
         clock.seconds += 0.1
         progress.tasks_done(100, 100)
-        assert "episode 100/100" in shown(console)
+        assert "episode 100/100" in terminal.shown()
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown", "xterm-256color"])

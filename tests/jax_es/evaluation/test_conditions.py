@@ -273,11 +273,6 @@ def test_a_checkpoint_without_statistics_is_one_line(runs, folder, refused):
     refused(main, [path, "--checkpoint", "7"], *words)
     with pytest.raises(CheckpointError, match="no 'observation_statistics'"):
         load_policy(path, 7)
-    # A run that uses none needs none.
-    stored = json.loads((path / "config.json").read_text())
-    stored["config"]["rollout"]["observation_statistics"] = False
-    (path / "config.json").write_text(json.dumps(stored))
-    assert load_mean(path, 7).statistics is None
 
 
 def test_a_missing_encoder_is_found_before_any_episode(

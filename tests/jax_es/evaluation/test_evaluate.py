@@ -5,6 +5,7 @@ import dataclasses
 import json
 import shutil
 import warnings
+from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -69,18 +70,8 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
     report = json.loads(capsys.readouterr().out)
     policy = load_policy(run, "last")
     returns, lengths = zip(*(play(policy, s) for s in seeds(3, 4)), strict=True)
-    expected = {
-        "return_mean": np.mean(returns),
-        "return_std": np.std(returns),
-        "return_min": np.min(returns),
-        "return_quartile_1": np.quantile(returns, 0.25),
-        "return_median": np.median(returns),
-        "return_quartile_3": np.quantile(returns, 0.75),
-        "return_max": np.max(returns),
-        "length_mean": np.mean(lengths),
-        "length_min": np.min(lengths),
-        "length_max": np.max(lengths),
-    }
+    played = results_of(returns)._replace(lengths=np.array(lengths))
+    expected = summary(played)
     given = {name: report.pop(name) for name in expected}
     assert given == pytest.approx(expected, rel=1e-4)
     assert np.std(returns) > 0.01 * abs(np.mean(returns))
@@ -91,8 +82,6 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
         "checkpoint": "last",
         "generation": 3,
         "seed": 3,
-        "episodes": 4,
-        "nonfinite_returns": 0,
     }
 
 
@@ -292,7 +281,6 @@ class Coins(gymnasium.Env):
 def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
     folder, monkeypatch, capsys
 ):
-    gymnasium.register("Coins-v0", Coins, max_episode_steps=LIMIT)
     filmed = []
 
     def film(policies, env, file, seed):
@@ -300,12 +288,9 @@ def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
 
     monkeypatch.setattr("jax_es.evaluation.video.record_video", film)
     monkeypatch.setattr("jax_es.evaluation.video.check_encoder", lambda file: None)
-    try:
-        policy = MLPConfig(hidden_sizes=(), sample_actions=True)
-        save_run(folder / "x", tiny(policy, EnvConfig("Coins-v0")))
-        assert main(["x", "--json", "--episodes", "1", "--video", "x.gif"]) == 0
-    finally:
-        del gymnasium.registry["Coins-v0"]
+    policy = MLPConfig(hidden_sizes=(), sample_actions=True)
+    save_run(folder / "x", tiny(policy, EnvConfig("Coins-v0")))
+    assert main(["x", "--json", "--episodes", "1", "--video", "x.gif"]) == 0
     (returned,) = filmed
     assert json.loads(capsys.readouterr().out)["return_mean"] == returned
 
@@ -347,21 +332,17 @@ class StillPolicy:
         return np.full(1, self.action, np.float32)
 
 
-@pytest.fixture
-def renderers():
-    """Registers two environments: no machine needs a GL library for this test."""
-    ids = {"Renderer-v0": False, "BrokenRenderer-v0": True}
-    for env_id, broken in ids.items():
-        gymnasium.register(
-            env_id, Renderer, max_episode_steps=50, kwargs={"broken": broken}
-        )
-    yield
-    for env_id in ids:
-        del gymnasium.registry[env_id]
+@pytest.fixture(autouse=True)
+def registered():
+    """Registers two environments: no machine needs a GL library for these tests."""
+    with mock.patch.dict(gymnasium.registry):
+        gymnasium.register("Coins-v0", Coins, max_episode_steps=LIMIT)
+        gymnasium.register("Renderer-v0", Renderer, max_episode_steps=50)
+        yield
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
-def test_a_video_shows_every_step(renderers, folder, suffix):
+def test_a_video_shows_every_step(folder, suffix):
     imageio = pytest.importorskip("imageio")
     if suffix == ".mp4":
         pytest.importorskip("imageio_ffmpeg")
@@ -372,7 +353,7 @@ def test_a_video_shows_every_step(renderers, folder, suffix):
     np.testing.assert_allclose(shades, [0, 20, 40, 60, 80], atol=6)
 
 
-def test_episodes_are_shown_side_by_side_under_captions(renderers, folder):
+def test_episodes_are_shown_side_by_side_under_captions(folder):
     """The shorter one stays as it ended."""
     imageio = pytest.importorskip("imageio")
     file, env = folder / "episodes.gif", EnvConfig("Renderer-v0")
@@ -400,19 +381,18 @@ def frames_of(imageio, file):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "file", "words"),
+    ("broken", "file", "words"),
     [
-        ("BrokenRenderer-v0", "x.gif", r"cannot be rendered here \(no GL library\)"),
-        ("Renderer-v0", "file/x.gif", "cannot be written"),
+        (True, "x.gif", r"cannot be rendered here \(no GL library\)"),
+        (False, "file/x.gif", "cannot be written"),
     ],
 )
-def test_a_video_that_cannot_be_made_is_one_line(
-    renderers, folder, env_id, file, words
-):
+def test_a_video_that_cannot_be_made_is_one_line(folder, broken, file, words):
     pytest.importorskip("imageio")
     (folder / "file").write_text("")
+    env = EnvConfig("Renderer-v0", kwargs={"broken": broken})
     with pytest.raises(ConfigError, match=words) as caught:
-        record_video({"": StillPolicy()}, EnvConfig(env_id), folder / file, seed=0)
+        record_video({"": StillPolicy()}, env, folder / file, seed=0)
     assert "\n" not in str(caught.value)
     assert [path.name for path in folder.iterdir()] == ["file"]
 

@@ -1,7 +1,9 @@
 """Rounded weights against formats written out from their definitions."""
 
+import copy
 import typing
 
+import jax
 import numpy as np
 import pytest
 
@@ -73,19 +75,10 @@ def test_what_is_too_large_becomes_the_largest(precision, largest):
 
 
 def test_integers_by_hand():
-    kernel = np.array([[7.0, 0.3, 0.0], [-1.4, -0.6, 0.0], [3.5, 0.05, 0.0]])
-    # Scales 1, 0.6/7 and, of a channel of zeros, any: 3.5 is a tie, 4 is even.
-    expected = np.array(
-        [[7.0, 0.6 / 7 * 4, 0.0], [-1.0, -0.6, 0.0], [4.0, 0.6 / 7, 0.0]]
-    )
-    # 0.3 / (0.6/7) = 3.5 in real numbers; in float32 0.6 is a little more than that.
-    np.testing.assert_allclose(
-        round_weights({"kernel": kernel}, "int4")["kernel"][:, [0, 2]],
-        expected[:, [0, 2]],
-    )
-    np.testing.assert_allclose(
-        round_weights(kernel, "int4")[1:, 1], expected[1:, 1], rtol=1e-6
-    )
+    kernel = np.array([[7.0, 0.3, 0.0], [-1.4, -0.7, 0.0], [3.5, 0.04, 0.0]])
+    # Scales 1, 0.1 and, of a channel of zeros, any: 3.5 is a tie, 4 is even.
+    expected = np.array([[7.0, 0.3, 0.0], [-1.0, -0.7, 0.0], [4.0, 0.0, 0.0]])
+    np.testing.assert_allclose(round_weights(kernel, "int4"), expected, rtol=1e-6)
     # One scale for a vector, and for a matrix of one row.
     for weights in (np.array([7.0, 0.4, -0.6]), np.array([[7.0, 0.4, -0.6]])):
         rounded = round_weights(weights, "int4")
@@ -97,18 +90,15 @@ def test_integers_by_hand():
 def test_integers_are_within_half_a_step_of_their_channels(precision, largest, shape):
     weights = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     rounded = round_weights(weights, precision)
-    flat, rounded_flat = (w.reshape(-1, shape[-1]) for w in (weights, rounded))
-    channels = flat.T if len(flat) > 1 else flat
-    for channel, got in zip(
-        channels, rounded_flat.T if len(flat) > 1 else rounded_flat, strict=True
-    ):
-        scale = np.abs(np.float64(channel)).max() / largest
-        assert np.abs(np.float64(channel) - got).max() <= scale / 2 * (1 + 1e-6)
-        levels = got / scale
-        np.testing.assert_allclose(levels, np.rint(levels), atol=1e-4)
-        assert np.abs(got).max() == np.abs(channel).max()
+    flat, got = (w.reshape(-1, shape[-1]) for w in (weights, rounded))
+    # A row of its own is one channel, else each column is.
+    axis = 0 if len(flat) > 1 else None
+    np.testing.assert_array_equal(np.abs(got).max(axis), np.abs(flat).max(axis))
+    scale = np.abs(np.float64(flat)).max(axis) / largest
+    assert (np.abs(np.float64(flat) - got) <= scale / 2 * (1 + 1e-6)).all()
+    np.testing.assert_allclose(got / scale, np.rint(got / scale), atol=1e-4)
     # Many weights share a level: nothing is left as it was.
-    assert len(np.unique(np.rint(rounded_flat[:, 0] / rounded.max() * 1e4))) < 256
+    assert len(np.unique(np.rint(got[:, 0] / rounded.max() * 1e4))) < 256
     assert (rounded != weights).mean() > 0.5
 
 
@@ -122,17 +112,11 @@ def test_what_every_precision_keeps(precision):
             "tiny": np.full((4, 3), 1e-45, np.float32),
         },
     }
-    before = {"kernel": tree["kernel"].copy(), "bias": tree["nest"]["bias"].copy()}
+    before = copy.deepcopy(tree)
     once = round_weights(tree, precision)
-    twice = round_weights(once, precision)
-    for path in ("kernel", "bias", "zeros", "tiny"):
-        first, second = ((t.get(path, t["nest"].get(path))) for t in (once, twice))
-        assert first.dtype == np.float32
-        np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(
-        once["nest"]["bias"][:4], [0, np.inf, -np.inf, np.nan]
-    )
-    assert np.isfinite(once["nest"]["bias"][4:]).all()
-    assert not once["nest"]["zeros"].any()
-    np.testing.assert_array_equal(tree["kernel"], before["kernel"])
-    np.testing.assert_array_equal(tree["nest"]["bias"], before["bias"])
+    assert {leaf.dtype for leaf in jax.tree.leaves(once)} == {np.dtype(np.float32)}
+    jax.tree.map(np.testing.assert_array_equal, round_weights(once, precision), once)
+    jax.tree.map(np.testing.assert_array_equal, tree, before)
+    bias, zeros = once["nest"]["bias"], once["nest"]["zeros"]
+    np.testing.assert_array_equal(bias[:4], [0, np.inf, -np.inf, np.nan])
+    assert np.isfinite(bias[4:]).all() and not zeros.any()

@@ -94,9 +94,9 @@ def numbers(path):
     }
 
 
-def begin(path, *options):
+def begin(path, *options, base=STUDY):
     """Makes a study's folder without training."""
-    settings, *_ = tune.parse([*STUDY, *options, "--name", path.name])
+    settings, *_ = tune.parse([*base, *options, "--name", path.name])
     folder = RunDirectory(path, STUDY_FILE)
     config = with_machine(settings.config)
     tuning.create(folder, tuning.check(settings._replace(config=config)))
@@ -189,17 +189,13 @@ def test_fields_that_do_not_fit_together_fail_their_trial_alone(folder, monkeypa
     options = ("--policy", "decision-transformer", "--trials", "1", "--search")
     # 24 may have two heads or three, 32 two alone.
     search = ("policy.width=24,32", "policy.num_heads=2,3")
-    base = ("--policy.width", "24")
-    path = folder / "study"
-    settings, *_ = tune.parse([OPTIONS[0], *base, *options, *search, "--name", "study"])
-    config = with_machine(settings.config)
-    settings = tuning.check(settings._replace(config=config))
-    tuning.create(RunDirectory(path, STUDY_FILE), settings)
+    base = (OPTIONS[0], "--policy.width", "24")
+    study = begin(folder / "study", *options, *search, base=base)
     monkeypatch.setattr(
         tuning, "unchanged", lambda *_: {"policy.width": "32", "policy.num_heads": "3"}
     )
     said = []
-    found = tuning.tune(RunDirectory(path, STUDY_FILE), said.append)
+    found = tuning.tune(study, said.append)
     assert [trial.state for trial in found.trials] == [optuna.trial.TrialState.FAIL]
     assert "do not fit together: policy.num_heads=3" in said[0]
 
