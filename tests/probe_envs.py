@@ -109,17 +109,3 @@ class TargetEnv:
     def _observe(self) -> np.ndarray:
         time = self._step[:, None] / 8
         return np.concatenate([self._target, time], axis=1).astype(np.float32)
-
-
-class ChoiceEnv(TargetEnv):
-    """Say how many of the target's two numbers are positive; 1 for each right answer.
-
-    The optimum is an episode's length.
-    """
-
-    def __init__(self, num_envs: int, **options) -> None:
-        super().__init__(num_envs, **options)
-        self.single_action_space = gymnasium.spaces.Discrete(3)
-
-    def _pay(self, actions: np.ndarray) -> np.ndarray:
-        return (actions == (self._target > 0).sum(axis=1)).astype(np.float64)

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium
 import jax
@@ -13,24 +14,18 @@ from gymnasium import wrappers
 
 import jax_es
 from envs.make import make
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.runs import checkpoint
-from jax_es.training.build import TrainConfig
 from models import DecisionTransformerConfig, MLPConfig
-from tests.made_runs import save_run
+from tests.made_runs import SHORT, save_run
 
 LIMIT = 6
 
 
 def tiny(policy):
-    return TrainConfig(
-        env=EnvConfig("HalfCheetah-v5", max_episode_steps=LIMIT),
-        policy=policy,
-        es=ESConfig(num_pairs=2, sigma=0.1, learning_rate=0.5),
-        rollout=RolloutConfig(num_slots=2, num_devices=1, statistics_fraction=1.0),
-        evaluation=EvaluationConfig(num_episodes=2),
-        num_generations=2,
-    )
+    env = EnvConfig("HalfCheetah-v5", max_episode_steps=LIMIT)
+    rollout = RolloutConfig(num_slots=2, num_devices=1, statistics_fraction=1.0)
+    return replace(SHORT, env=env, policy=policy, rollout=rollout, num_generations=2)
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-NAMES = {
-    *("quickstart", "anatomy_of_an_update", "return_to_go", "robustness"),
-    *("ablation_population", "ablation_observation_statistics"),
-    *("ablation_perturbation", "ablation_attention", "pretraining"),
-    *("transformer_learning", "strategies", "novelty", "repertoire", "obedience"),
-}
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 # A path from the root of a file system, and not a fraction or an environment's id.
 ABSOLUTE_PATH = re.compile(r"(?<![\w.~])(/|[A-Z]:\\)\w[\w.-]*[/\\]\w")
@@ -35,10 +29,6 @@ def can_render() -> bool:
     )
     command = [sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, cwd="/").returncode == 0
-
-
-def test_all_notebooks_are_there():
-    assert set(NOTEBOOKS) == NAMES
 
 
 # What a kernel's sockets and processes leave behind is not ours.

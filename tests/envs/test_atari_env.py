@@ -23,12 +23,6 @@ def actions_of(env, num_steps, num_envs, seed=0):
     return rng.integers(env.single_action_space.n, size=(num_steps, num_envs))
 
 
-def mask_of(num_envs, *chosen):
-    mask = np.zeros(num_envs, bool)
-    mask[list(chosen)] = True
-    return mask
-
-
 @pytest.mark.parametrize(
     ("game", "num_steps", "options"),
     [

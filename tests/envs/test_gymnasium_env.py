@@ -77,10 +77,8 @@ class Counter(gymnasium.Env):
 
 
 @pytest.fixture
-def counter_id():
-    gymnasium.register("Counter-v0", Counter)
-    yield "Counter-v0"
-    del gymnasium.registry["Counter-v0"]
+def counter_id(register):
+    return register("Counter-v0", Counter)
 
 
 def test_ended_environments_are_neither_stepped_nor_restarted(counter_id):
@@ -103,32 +101,32 @@ def test_no_limit_is_an_error(counter_id):
         GymnasiumVectorEnv(counter_id, 1)
 
 
+def choose_twice(env):
+    return gymnasium.wrappers.TransformAction(
+        env, lambda action: action[0], gymnasium.spaces.MultiDiscrete([2, 2])
+    )
+
+
 @pytest.mark.parametrize(
-    ("env_id", "space"), [("Taxi-v4", "Discrete"), ("Blackjack-v1", "Tuple")]
+    ("env_id", "options", "words"),
+    [
+        ("Taxi-v4", {}, "Taxi-v4 observes Discrete.*FlattenObs"),
+        ("Blackjack-v1", {}, "Blackjack-v1 observes Tuple.*FlattenObs"),
+        ("CartPole-v1", {"wrappers": [choose_twice]}, "acts in MultiDiscrete"),
+        ("CartPole-v1", {"vectorization_mode": "threads"}, "mode: got 'threads', exp"),
+    ],
 )
-def test_observations_must_be_a_box(env_id, space):
-    limit = {"max_episode_steps": 10}
-    with pytest.raises(ValueError, match=f"{env_id} observes {space}.*FlattenObs"):
-        GymnasiumVectorEnv(env_id, 1, **limit)
-    remedy = [gymnasium.wrappers.FlattenObservation]
-    env = GymnasiumVectorEnv(env_id, 2, wrappers=remedy, **limit)
-    observations, _ = env.reset(seed=0)
+def test_what_does_not_fit_is_named(env_id, options, words):
+    with pytest.raises(ValueError, match=words):
+        GymnasiumVectorEnv(env_id, 1, max_episode_steps=10, **options)
+
+
+@pytest.mark.parametrize("env_id", ["Taxi-v4", "Blackjack-v1"])
+def test_flattened_observations_are_a_box(env_id):
+    options = {"max_episode_steps": 10}
+    options["wrappers"] = [gymnasium.wrappers.FlattenObservation]
+    observations, _ = GymnasiumVectorEnv(env_id, 2, **options).reset(seed=0)
     assert observations.ndim == 2
-
-
-def test_actions_must_be_a_box_or_discrete():
-    def many(env):
-        return gymnasium.wrappers.TransformAction(
-            env, lambda action: action[0], gymnasium.spaces.MultiDiscrete([2, 2])
-        )
-
-    with pytest.raises(ValueError, match="CartPole-v1 acts in MultiDiscrete"):
-        GymnasiumVectorEnv("CartPole-v1", 1, wrappers=[many])
-
-
-def test_an_unknown_mode_is_named():
-    with pytest.raises(ValueError, match="vectorization_mode: got 'threads', expected"):
-        GymnasiumVectorEnv("CartPole-v1", 1, vectorization_mode="threads")
 
 
 class Faulty(gymnasium.Env):
@@ -175,12 +173,9 @@ class Faulty(gymnasium.Env):
 
 
 @pytest.fixture
-def faulty_id():
-    gymnasium.register(
-        "Faulty-v0", Faulty, max_episode_steps=9, disable_env_checker=True
-    )
-    yield "Faulty-v0"
-    del gymnasium.registry["Faulty-v0"]
+def faulty_id(register):
+    options = {"max_episode_steps": 9, "disable_env_checker": True}
+    return register("Faulty-v0", Faulty, **options)
 
 
 def play(env):
@@ -192,10 +187,7 @@ def play(env):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (
-            "constructor raise",
-            "raised ZeroDivisionError when it was made: a",
-        ),
+        ("constructor raise", "raised ZeroDivisionError when it was made: a"),
         ("reset raise", "raised ZeroDivisionError in reset: a long story"),
         ("step raise", "raised ZeroDivisionError in step: a long story"),
         ("step exit", "called sys.exit(3) in step"),
@@ -247,16 +239,12 @@ class VariedEnv(gymnasium.Env):
         return self.seen, 1.0, False, False, {}
 
 
-def test_a_variation_lasts_for_its_episode_alone():
-    gymnasium.register("Varied-v0", VariedEnv, max_episode_steps=3)
-    try:
-        env = GymnasiumVectorEnv("Varied-v0", 2)
-        first, rows = np.array([True, False]), np.array([[5.0], [0.5]])
-        seen, _ = env.reset(seed=0, options={"reset_mask": first, "variation": rows})
-        assert seen.tolist() == [[5], [0]]
-        seen, _ = env.reset(seed=0, options={"reset_mask": ~first, "variation": rows})
-        assert seen.tolist() == [[5], [0.5]]
-        assert env.reset(seed=0)[0].tolist() == [[0], [0]]
-        env.close()
-    finally:
-        del gymnasium.registry["Varied-v0"]
+def test_a_variation_lasts_for_its_episode_alone(register):
+    env = GymnasiumVectorEnv(register("Varied-v0", VariedEnv, max_episode_steps=3), 2)
+    first, rows = np.array([True, False]), np.array([[5.0], [0.5]])
+    seen, _ = env.reset(seed=0, options={"reset_mask": first, "variation": rows})
+    assert seen.tolist() == [[5], [0]]
+    seen, _ = env.reset(seed=0, options={"reset_mask": ~first, "variation": rows})
+    assert seen.tolist() == [[5], [0.5]]
+    assert env.reset(seed=0)[0].tolist() == [[0], [0]]
+    env.close()

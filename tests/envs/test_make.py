@@ -53,13 +53,10 @@ def test_an_unknown_id_is_one_clear_line(env_id, message):
         ),
     ],
 )
-def test_a_missing_package_is_named(advice, message):
+def test_a_missing_package_is_named(advice, message, register):
     def entry_point():
         raise gymnasium.error.DependencyNotInstalled(advice)
 
-    gymnasium.register("NeedsPackage-v0", entry_point, max_episode_steps=5)
-    try:
-        with pytest.raises(ValueError, match=message):
-            make("NeedsPackage-v0", 1)
-    finally:
-        del gymnasium.registry["NeedsPackage-v0"]
+    env_id = register("NeedsPackage-v0", entry_point, max_episode_steps=5)
+    with pytest.raises(ValueError, match=message):
+        make(env_id, 1)

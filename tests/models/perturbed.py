@@ -94,12 +94,12 @@ QUICKLY = {"xla_backend_optimization_level": 0}
 run = jax.jit(steps, static_argnums=0, compiler_options=QUICKLY)
 
 
-def inputs_of(observations, rewards, first=None):
+def inputs_of(observations, rewards, first=None, seed=0):
     """Completes the inputs of an episode with ``first`` and keys."""
     num_steps = len(observations)
     if first is None:
         first = np.arange(num_steps) == 0
-    keys = jax.random.split(jax.random.key(0), num_steps)
+    keys = jax.random.split(jax.random.key(seed), num_steps)
     return np.float32(observations), np.float32(rewards), np.array(first), keys
 
 
@@ -107,4 +107,5 @@ def random_inputs(num_steps: int, observation_size: int, seed: int = 0):
     """Draws the inputs of one episode; rewards suit a target return in thousands."""
     random = np.random.default_rng(seed)
     observations = random.normal(size=(num_steps, observation_size))
-    return inputs_of(observations, random.normal(100.0, 300.0, size=num_steps))
+    rewards = random.normal(100.0, 300.0, size=num_steps)
+    return inputs_of(observations, rewards, seed=seed)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from models import (
 from models.cloning import action_loss
 from models.image_decision_transformer import ImageDecisionTransformerPolicy
 from models.policy import from_environment, to_environment
-from tests.models.perturbed import random_inputs, run
+from tests.models.perturbed import QUICKLY, random_inputs, run
 
 BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
 CHOICE = DiscreteActions(3, start=2)
@@ -83,14 +84,11 @@ def test_predictions_of_an_episode_are_those_of_acting(
         config = dataclasses.replace(policy.config, target_return=float(earned))
         policy = dataclasses.replace(policy, config=config)
     variables = {"params": random_params(policy)}
-    _, (outputs, actions) = run(
-        policy,
-        variables,
-        policy.initial_carry(),
-        (observations, rewards, first, keys),
-    )
+    inputs = observations, rewards, first, keys
+    _, (outputs, actions) = run(policy, variables, policy.initial_carry(), inputs)
     returns_to_go = earned - np.concatenate([[0.0], np.cumsum(rewards[1:])])
-    predicted = policy.predict(
+    predict = jax.jit(policy.predict, compiler_options=QUICKLY)
+    predicted = predict(
         variables,
         jnp.float32(returns_to_go),
         observations,
@@ -120,7 +118,6 @@ def test_from_environment_undoes_to_environment(scale):
     config = MLPConfig(action_scale=scale)
     own = jnp.float32([0.3, -0.8])
     there = to_environment(config, BOX, own)
-    np.testing.assert_allclose(from_environment(config, BOX, there), own, rtol=1e-5)
     both = jnp.stack([there, there])
     np.testing.assert_allclose(from_environment(config, BOX, both)[1], own, rtol=1e-5)
 
@@ -151,10 +148,9 @@ def test_later_steps_change_no_earlier_loss(attention, random_params):
         )
 
     real, padding, other = window(2), window(2), window(2)
+    loss = jax.jit(policy.imitation_loss, compiler_options=QUICKLY)
     losses = [
-        policy.imitation_loss(
-            variables, *(jnp.concatenate(p) for p in zip(real, rest, strict=True))
-        )
+        loss(variables, *(jnp.concatenate(p) for p in zip(real, rest, strict=True)))
         for rest in (padding, other)
     ]
     np.testing.assert_array_equal(losses[0][:2], losses[1][:2])

@@ -1,19 +1,12 @@
-"""Salimans' convolutional policy: its size, its normalisation, its perturbations."""
-
-import math
+"""Salimans' convolutional policy: its normalisation and its perturbations."""
 
 import jax
 import numpy as np
 import pytest
 
-from jax_es.es.noise import FullNoise, LowRankNoise
-from jax_es.types import Policy, needs_reference
-from models import (
-    CNNConfig,
-    DiscreteActions,
-    MLPConfig,
-    make_policy,
-)
+from jax_es.es.noise import LowRankNoise
+from jax_es.types import needs_reference
+from models import CNNConfig, DiscreteActions, make_policy
 from tests.models.perturbed import inputs_of, perturbed, random_member, run
 
 IMAGE = 2, 28, 24
@@ -93,60 +86,26 @@ def by_numpy(params, images, reference):
     return batch[:count] @ params["head"]["kernel"] + params["head"]["bias"]
 
 
-def test_salimans_network():
-    policy = make_policy(CNNConfig(), (4, 84, 84), DiscreteActions(18))
-    params = jax.eval_shape(policy.init, jax.random.key(0))
-    kernels = 8 * 8 * 4 * 16 + 4 * 4 * 16 * 32 + 9 * 9 * 32 * 256
-    norms, head = 2 * (16 + 32 + 256), 256 * 18 + 18
-    sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
-    assert sum(sizes) == kernels + norms + head == 681_074
-    assert policy.reference_size == 128
-
-
-def test_virtual_batch_normalisation_equals_numpys(random_params):
-    params = random_params(NORMALISED)
-    expected = by_numpy(params, EPISODE[0], REFERENCE)
-    actual = outputs_of(NORMALISED, {"params": params})
-    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
-    # What a policy sees does not change its statistics: one frame, the same outputs.
-    alone = by_numpy(params, EPISODE[0][:1], REFERENCE)
-    np.testing.assert_allclose(expected[:1], alone, rtol=1e-9)
-    # Another reference, another network.
-    other = by_numpy(params, EPISODE[0], frames(6, seed=9))
-    assert np.abs(other - expected).max() > 0.01
-
-
-def test_without_normalisation_it_equals_numpys(random_params):
-    params = random_params(PLAIN)
-    expected = by_numpy(params, EPISODE[0], EPISODE[0][:0])
-    actual = outputs_of(PLAIN, {"params": params})
-    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
-    assert np.ptp(expected, axis=0).min() > 0.01
-
-
-@pytest.mark.parametrize("policy", [NORMALISED, PLAIN], ids=["normalised", "plain"])
-@pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
-def test_a_member_acts_as_its_written_out_weights(policy, noise, random_params):
-    """Its statistics are those of its own weights, too."""
+@pytest.mark.parametrize(
+    ("policy", "atol"),
+    [(NORMALISED, 1e-3), (PLAIN, 1e-4)],
+    ids=["normalised", "plain"],
+)
+def test_it_equals_numpys(policy, atol, random_params):
+    """θ and a member, whose statistics are those of its own weights, too."""
     mean = random_params(policy)
-    member = random_member(noise, mean, 0.3)
-    written_out = (
-        perturbed(mean, member["perturbation"])
-        if "perturbation" in member
-        else member["params"]
-    )
+    member = random_member(LowRankNoise(1), mean, 0.3)
+    written_out = perturbed(mean, member["perturbation"])
     reference = REFERENCE if policy is NORMALISED else REFERENCE[:0]
-    expected = by_numpy(written_out, EPISODE[0], reference)
-    actual = outputs_of(policy, {**noise.shared(mean), **member})
-    np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3)
-    assert np.abs(expected - by_numpy(mean, EPISODE[0], reference)).max() > 0.05
-
-
-def test_who_needs_a_reference():
-    assert isinstance(NORMALISED, Policy)
-    assert needs_reference(NORMALISED)
-    assert not needs_reference(PLAIN)
-    assert not needs_reference(make_policy(MLPConfig(), 3, CHOICE))
+    of_mean, of_member = (
+        by_numpy(params, EPISODE[0], reference) for params in (mean, written_out)
+    )
+    actual = outputs_of(policy, {"params": mean})
+    np.testing.assert_allclose(actual, of_mean, rtol=1e-3, atol=atol)
+    assert np.ptp(of_mean, axis=0).min() > 0.01
+    actual = outputs_of(policy, {"params": mean, **member})
+    np.testing.assert_allclose(actual, of_member, rtol=2e-3, atol=2e-3)
+    assert np.abs(of_member - of_mean).max() > 0.05
 
 
 def test_bad_input_is_named():

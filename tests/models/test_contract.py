@@ -100,15 +100,12 @@ def variables(draw_variables):
 
 def episode(seed=0):
     """Observations, rewards, first and keys of ``NUM_STEPS`` steps."""
-    observations, rewards, first, _ = random_inputs(NUM_STEPS, OBSERVATION_SIZE, seed)
-    keys = jax.random.split(jax.random.key(seed), NUM_STEPS)
-    return observations, rewards, first, keys
+    return random_inputs(NUM_STEPS, OBSERVATION_SIZE, seed)
 
 
-def actions_of(policy, variables, carry, inputs):
-    """The last carry and all actions."""
-    carry, (_, actions) = run(policy, variables, carry, inputs)
-    return carry, np.asarray(actions)
+def actions_of(policy, variables, inputs):
+    """All actions of an episode."""
+    return np.asarray(run(policy, variables, policy.initial_carry(), inputs)[1][1])
 
 
 # How a context is read, or an action chosen, has nothing to do with the start.
@@ -131,7 +128,7 @@ def test_init_depends_on_the_key_only(policy):
 
 
 def test_actions_fit_the_space(policy, variables):
-    _, actions = actions_of(policy, variables, policy.initial_carry(), episode())
+    actions = actions_of(policy, variables, episode())
     if isinstance(policy.actions, DiscreteActions):
         assert actions.dtype == jnp.int32
         assert actions.shape == (NUM_STEPS,)
@@ -225,11 +222,10 @@ def test_vmap_equals_loop(policy, draw_variables):
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 def test_only_sampling_uses_the_key(policy, random_params):
     variables = {"params": random_params(policy)}
-    carry = policy.initial_carry()
     observations, rewards, _, _ = episode()
     first = np.ones(NUM_STEPS, bool)  # so that one draw does not lead to another
     actions = [
-        actions_of(policy, variables, carry, (observations, rewards, first, keys))[1]
+        actions_of(policy, variables, (observations, rewards, first, keys))
         for _, _, _, keys in map(episode, range(5))
     ]
     varies = any((other != actions[0]).any() for other in actions[1:])

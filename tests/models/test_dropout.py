@@ -10,10 +10,13 @@ from models import (
     DecisionTransformerConfig,
     DiscreteActions,
     ImageDecisionTransformerConfig,
+    decision_transformer,
     make_policy,
+    transformer,
 )
 from models.layers import Dense, dropped_out
 from models.transformer import attend
+from tests.models.perturbed import QUICKLY
 
 SMALL = {"context_length": 3, "width": 8, "num_layers": 2, "num_heads": 2}
 POLICY = make_policy(
@@ -86,17 +89,17 @@ def trajectory(policy):
 @pytest.mark.parametrize("policy", [POLICY, IMAGES], ids=["vectors", "images"])
 def test_a_network_drops_only_with_a_key(policy, random_params):
     assert policy.network.dropout == 0.0
-    variables, steps = {"params": random_params(policy)}, trajectory(policy)
-    plain = policy.predict(variables, *steps)
-    np.testing.assert_array_equal(policy.predict(variables, *steps, 0.5), plain)
+    inputs = {"params": random_params(policy)}, *trajectory(policy)
+    predict = jax.jit(policy.predict, static_argnums=5, compiler_options=QUICKLY)
+    plain = predict(*inputs, 0.0)
+    np.testing.assert_array_equal(predict(*inputs, 0.5), plain)
     first, again, other = (
-        policy.predict(variables, *steps, 0.5, jax.random.key(seed))
-        for seed in (0, 0, 1)
+        predict(*inputs, 0.5, jax.random.key(seed)) for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
     assert (first != plain).all()
-    nothing = policy.predict(variables, *steps, 0.0, jax.random.key(0))
+    nothing = predict(*inputs, 0.0, jax.random.key(0))
     np.testing.assert_array_equal(nothing, plain)
 
 
@@ -109,17 +112,11 @@ def test_every_place_is_dropped(random_params):
             seen.append((".".join(module.path) or "network", x.shape))
         return x
 
-    from models import decision_transformer, transformer
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decision_transformer, "dropped_out", count)
         patch.setattr(transformer, "dropped_out", count)
-        POLICY.predict(
-            {"params": random_params(POLICY)},
-            *trajectory(POLICY),
-            0.5,
-            jax.random.key(0),
-        )
+        inputs = {"params": random_params(POLICY)}, *trajectory(POLICY)
+        jax.eval_shape(lambda key: POLICY.predict(*inputs, 0.5, key), jax.random.key(0))
     # 3 steps are 9 tokens; the last block has the 3 state tokens as queries only.
     assert seen == [
         ("network", (9, 8)),

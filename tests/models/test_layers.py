@@ -111,14 +111,17 @@ def test_without_a_perturbation_it_is_linens_layer(case):
     assert own == others
 
 
-def test_a_stride_divides_its_kernel():
-    with pytest.raises(ValueError, match="stride must divide kernel_size, got 2 and 3"):
-        Conv(4, kernel_size=3, stride=2).init(jax.random.key(0), jnp.zeros((9, 9, 1)))
-
-
-def test_images_are_no_smaller_than_a_kernel():
-    with pytest.raises(ValueError, match=r"kernel_size = 4 high .* \(3, 9, 1\)"):
-        Conv(4, kernel_size=4, stride=2).init(jax.random.key(0), jnp.zeros((3, 9, 1)))
+@pytest.mark.parametrize(
+    ("kernel_size", "rows", "message"),
+    [
+        (3, 9, "stride must divide kernel_size, got 2 and 3"),
+        (4, 3, r"kernel_size = 4 high .* \(3, 9, 1\)"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_named(kernel_size, rows, message):
+    layer = Conv(4, kernel_size=kernel_size, stride=2)
+    with pytest.raises(ValueError, match=message):
+        layer.init(jax.random.key(0), jnp.zeros((rows, 9, 1)))
 
 
 def test_layer_norm_survives_a_large_mean():

@@ -14,37 +14,38 @@ from tests.models.perturbed import (
     steps,
 )
 from tests.models.test_contract import POLICIES, episode
+from tests.models.test_image_decision_transformer import CACHE, WINDOW
+from tests.models.test_image_decision_transformer import episode as frames
 
-CASES = [
-    *((name, 1) for name in ("mlp-box", "lstm-discrete")),
-    *((name, 1) for name in ("transformer-box", "cache-discrete")),
-    # Here rank 4 factors some of the matrices and leaves others full.
-    ("cache-box", 4),
-]
-
-
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-rank-{case[1]}")
-def case(request, random_params):
-    """A policy, θ, and the perturbations of an antithetic pair."""
-    name, rank = request.param
-    noise, mean = LowRankNoise(rank), random_params(POLICIES[name])
-    pair = [random_member(noise, mean, scale) for scale in (0.3, -0.3)]
-    assert noise.shared(mean) == {"params": mean}
-    assert all(set(variables) == {"perturbation"} for variables in pair)
-    return POLICIES[name], mean, [variables["perturbation"] for variables in pair]
+# A policy, the rank of its noise, an episode, and tolerances.
+VECTORS, IMAGES = (2e-4, 2e-5), (1e-3, 1e-4)
+CASES = {
+    name: (POLICIES[name], 1, episode, VECTORS)
+    for name in ("mlp-box", "lstm-discrete", "transformer-box", "cache-discrete")
+}
+# Here rank 4 factors some of the matrices and leaves others full.
+CASES["cache-box-rank-4"] = POLICIES["cache-box"], 4, episode, VECTORS
+CASES["image-window"] = WINDOW, 1, frames, IMAGES
+CASES["image-cache"] = CACHE, 1, frames, IMAGES
 
 
-def test_it_acts_as_its_written_out_weights(case):
-    policy, mean, pair = case
-    carry, inputs = policy.initial_carry(), episode()
+@pytest.mark.parametrize(
+    ("policy", "rank", "episode", "tolerances"), CASES.values(), ids=CASES.keys()
+)
+def test_it_acts_as_its_written_out_weights(
+    policy, rank, episode, tolerances, random_params
+):
+    """Both members of an antithetic pair."""
+    mean, carry, inputs = random_params(policy), policy.initial_carry(), episode()
+    rtol, atol = tolerances
     unperturbed = run(policy, {"params": mean}, carry, inputs)[1][0]
-    for perturbation in pair:
-        variables = {"params": mean, "perturbation": perturbation}
-        _, (actual, actions) = run(policy, variables, carry, inputs)
-        written_out = {"params": perturbed(mean, perturbation)}
+    for scale in (0.3, -0.3):
+        member = random_member(LowRankNoise(rank), mean, scale)
+        _, (actual, actions) = run(policy, {"params": mean, **member}, carry, inputs)
+        written_out = {"params": perturbed(mean, member["perturbation"])}
         _, (expected, expected_actions) = run(policy, written_out, carry, inputs)
-        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-5)
-        np.testing.assert_allclose(actions, expected_actions, rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+        np.testing.assert_allclose(actions, expected_actions, rtol=rtol, atol=atol)
         assert np.abs(expected - unperturbed).max(axis=1).min() > 0.01
 
 

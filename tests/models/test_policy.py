@@ -24,42 +24,25 @@ def act(config, actions, outputs, key=KEY):
     return to_environment(config, actions, action)
 
 
-def test_box_actions_scale_to_the_bounds():
-    config = PolicyConfig()
-    lowest = act(config, BOX, [-99.0] * 3)
-    np.testing.assert_array_equal(lowest, np.float32(BOX.low))
-    highest = act(config, BOX, [99.0] * 3)
-    np.testing.assert_array_equal(highest, np.float32(BOX.high))
-    np.testing.assert_allclose(act(config, BOX, [0.0] * 3), [0.0, 5.0, 0.0])
-    # tanh(0.5) = 0.46211716, three quarters of the way is tanh⁻¹(0.5) = 0.54930614.
-    np.testing.assert_allclose(
-        act(config, BOX, [0.5, 0.54930614, 0.5]),
-        [0.4 * 0.46211716, 7.5, 0.46211716],
-        rtol=1e-6,
-    )
-
-
-def test_scaled_box_actions_never_leave_the_bounds():
+def test_scaled_box_actions_reach_the_bounds_and_never_leave_them():
     low, high = (-0.4, 0.1, -1 / 3), (0.7, 0.3, 1e-3)
     actions = BoxActions(low, high)
     outputs = jnp.linspace(-20.0, 20.0, 20001)
     scaled = jax.vmap(lambda x: act(PolicyConfig(), actions, jnp.full(3, x)))(outputs)
     assert np.all(np.asarray(scaled) >= np.float32(low))
     assert np.all(np.asarray(scaled) <= np.float32(high))
+    for output, bounds in ((-99.0, BOX.low), (99.0, BOX.high)):
+        reached = act(PolicyConfig(), BOX, [output] * 3)
+        np.testing.assert_array_equal(reached, np.float32(bounds))
 
 
-def test_action_scale_none_passes_tanh_on():
+def test_unscaled_actions_need_no_bounds():
     outputs = [-1.0, 0.2, 30.0]
-    action = act(PolicyConfig(action_scale="none"), BOX, outputs)
+    endless = BoxActions((-math.inf,) * 3, (math.inf,) * 3)
+    action = act(PolicyConfig(action_scale="none"), endless, outputs)
     np.testing.assert_allclose(action, np.tanh(outputs), rtol=1e-6)
-
-
-def test_discrete_action_is_the_largest_logit():
-    action = act(PolicyConfig(), DiscreteActions(4), [0.1, -3.0, 2.0, 1.9])
-    assert action.dtype == jnp.int32
-    assert action == 2
-    shifted = act(PolicyConfig(), DiscreteActions(4, start=-1), [0.1, -3.0, 2.0, 1.9])
-    assert shifted == 1
+    policy = MLPPolicy(MLPConfig(action_scale="none"), 3, endless)
+    assert policy.actions == endless
 
 
 def test_bins_are_evenly_spaced_from_bound_to_bound():
@@ -125,14 +108,6 @@ def test_sampled_actions_follow_the_softmax():
 def test_errors_name_argument_value_and_remedy(build, message):
     with pytest.raises(ValueError, match=message):
         build()
-
-
-def test_infinite_bounds_work_unscaled():
-    actions = BoxActions((-math.inf,), (math.inf,))
-    policy = MLPPolicy(MLPConfig(action_scale="none"), 3, actions)
-    params = policy.init(KEY)
-    _, action = policy.apply({"params": params}, (), jnp.ones(3), 0.0, True, KEY)
-    assert jnp.isfinite(action).all()
 
 
 def test_bounds_from_arrays_are_hashable():

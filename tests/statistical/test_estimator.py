@@ -15,8 +15,9 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.es.fitness import SHAPINGS
-from jax_es.es.noise import FullNoise, LowRankNoise, Noise, member_key
+from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.es.openai_es import openai_es
+from tests.jax_es.es.drawn import drawn
 
 SIGMA = 0.5
 NUM_PAIRS = 40_000
@@ -106,16 +107,6 @@ CASES = {
 }
 
 
-def added(noise: Noise, key: jax.Array, like: jax.Array, scale) -> jax.Array:
-    """What a member of this ``scale`` adds to θ, as a full array."""
-    zero = {"x": jnp.zeros_like(like)}
-    member = noise.member(zero, noise.sample(key, zero), jnp.float32(scale))
-    if "params" in member:
-        return member["params"]["x"]
-    a, b = member["perturbation"]["x"]
-    return a @ b.T
-
-
 @functools.cache
 def sample_of(name: str):
     """g, fitness ``[N, 2]`` and ε ``[N, |θ|]`` of one generation."""
@@ -134,25 +125,14 @@ def sample_of(name: str):
         es = openai_es(config, noise)
     theta = jnp.asarray(theta, jnp.float32)
     state = es.init(jax.random.key(5), {"x": theta})
-    generation_key = es.ask(state).key
-
-    @jax.jit
-    @jax.vmap
-    def evaluate(pair):
-        key = member_key(generation_key, pair)
-        epsilon = added(noise, key, theta, 1.0)
-        members = (theta + added(noise, key, theta, s * SIGMA) for s in (1, -1))
-        return jnp.stack([objective(x) for x in members]), epsilon.ravel()
-
-    fitness, epsilon = evaluate(jnp.arange(NUM_PAIRS))
+    key = es.ask(state).key
+    epsilon = drawn(noise, key, range(NUM_PAIRS), {"x": theta})["x"]
+    members = theta + SIGMA * np.stack([epsilon, -epsilon], axis=1)
+    fitness = jax.jit(jax.vmap(jax.vmap(objective)))(np.float32(members))
     told, _ = es.tell(state, fitness)
     # A plain step of length 1 along g: its difference is g.
     gradient = np.asarray(told.mean["x"], np.float64) - np.asarray(theta)
-    return (
-        gradient.ravel(),
-        np.asarray(fitness, np.float64),
-        np.asarray(epsilon, np.float64),
-    )
+    return gradient.ravel(), np.float64(fitness), epsilon.reshape(NUM_PAIRS, -1)
 
 
 @pytest.mark.parametrize("name", CASES)

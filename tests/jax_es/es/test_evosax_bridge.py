@@ -31,37 +31,6 @@ def unlike_anything(members) -> np.ndarray:
     return np.sin(2 * flat).sum(-1) + flat @ np.linspace(-1, 1, 6)
 
 
-class OpenESOnOurNoise:
-    """evosax's ``Open_ES``, told our members and our fitness with its sign."""
-
-    def __init__(self, config: ESConfig, optimizer, shaping_fn) -> None:
-        self.algorithm = Open_ES(
-            2 * config.num_pairs,
-            MEAN,
-            # evosax hands its optimizer a gradient to descend, ours one to climb.
-            optimizer=optax.chain(optax.scale(-1.0), optimizer),
-            std_schedule=optax.constant_schedule(config.sigma),
-            fitness_shaping_fn=shaping_fn,
-        )
-        self.params = self.algorithm.default_params
-        self.state = self.algorithm.init(jax.random.key(0), MEAN, self.params)
-
-    def tell(self, members, fitness) -> None:
-        """Takes leaves ``[N, 2, …]`` and fitness ``[N, 2]``."""
-        population = jax.tree.map(lambda m: m.reshape(-1, *m.shape[2:]), members)
-        self.state, _ = self.algorithm.tell(
-            jax.random.key(0),
-            population,
-            -jnp.asarray(fitness, jnp.float32).ravel(),
-            self.state,
-            self.params,
-        )
-
-    @property
-    def mean(self):
-        return self.algorithm.get_mean(self.state)
-
-
 def close(first, second, atol) -> None:
     for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=atol)
@@ -78,8 +47,15 @@ def test_updates_equal_those_of_evosax():
         shaping="centered_rank",
     )
     es = openai_es(config)
-    chain = make_optimizer(config)
-    evosax = OpenESOnOurNoise(config, chain, Open_ES(2, MEAN).fitness_shaping_fn)
+    algorithm = Open_ES(
+        2 * config.num_pairs,
+        MEAN,
+        # evosax hands its optimizer a gradient to descend, ours one to climb.
+        optimizer=optax.chain(optax.scale(-1.0), make_optimizer(config)),
+        std_schedule=optax.constant_schedule(config.sigma),
+    )
+    key, params = jax.random.key(0), algorithm.default_params
+    theirs = algorithm.init(key, MEAN, params)
     state = es.init(jax.random.key(4), MEAN)
     ask = jax.jit(lambda state: es.ask(state).members()["params"])
     for _ in range(4):
@@ -87,8 +63,10 @@ def test_updates_equal_those_of_evosax():
         fitness = np.round(unlike_anything(members), 1)
         fitness[0, 0] = fitness[3, 1] = fitness[5, 1] = np.nan
         state, _ = es.tell(state, fitness)
-        evosax.tell(members, fitness)
-        close(state.mean, evosax.mean, atol=2e-5)
+        population = jax.tree.map(lambda m: m.reshape(-1, *m.shape[2:]), members)
+        cost = -jnp.asarray(fitness, jnp.float32).ravel()  # evosax minimises
+        theirs, _ = algorithm.tell(key, population, cost, theirs, params)
+        close(state.mean, algorithm.get_mean(theirs), atol=2e-5)
     assert abs(state.mean["bias"] - MEAN["bias"]).max() > 0.01
 
 

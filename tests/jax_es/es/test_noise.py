@@ -1,14 +1,17 @@
 """ε: uncorrelated, antithetic, and the same wherever it is drawn; full or factored."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jax_es.config import ESConfig
-from jax_es.es.noise import FullNoise, LowRankNoise, member_key
+from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
-from tests.models.perturbed import materialised
+from tests.comparing import assert_equal_bits
+from tests.jax_es.es.drawn import drawn, flat, written_out
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
 
@@ -30,36 +33,10 @@ FACTORED = {
 NUM_PAIRS = 130  # more than two blocks of the low-rank sum, and not a multiple
 
 
-class Family:
-    """One noise family and its programs, compiled once: threefry is slow to compile."""
-
-    def __init__(self, noise):
-        self.noise = noise
-        self.es = openai_es(ESConfig(num_pairs=8, sigma=0.02), noise)
-        self.sample = jax.jit(noise.sample)
-        self.weighted_sum = jax.jit(noise.weighted_sum)
-        self.members = jax.jit(lambda state: self.es.ask(state).members())
-        self.draw = jax.jit(self._draw)
-        self.draw_all = jax.jit(jax.vmap(self._draw, in_axes=(None, 0)))
-
-    def _draw(self, generation_key, pair):
-        epsilon = self.noise.sample(member_key(generation_key, pair), MEAN)
-        return self.noise.member(MEAN, epsilon, jnp.float32(1))
-
-    def drawn(self, generation_key, pair: int) -> dict:
-        """One pair's ε, shaped like the weights: θ + 1·ε at θ = 0."""
-        return written_out(self.draw(generation_key, np.int32(pair)))
-
-    def drawn_all(self, generation_key) -> dict:
-        """The ε of the first pairs, ``[NUM_PAIRS, …]``."""
-        pairs = np.arange(NUM_PAIRS, dtype=np.int32)
-        return written_out(self.draw_all(generation_key, pairs))
-
-    def sum(self, pairs, weights) -> dict:
-        return self.weighted_sum(KEY, np.int32(pairs), np.float32(weights), MEAN)
-
-
-PROGRAMS = {name: Family(noise) for name, noise in FAMILIES.items()}
+ES = {
+    name: openai_es(ESConfig(num_pairs=8, sigma=0.02), noise)
+    for name, noise in FAMILIES.items()
+}
 
 
 @pytest.fixture(params=FAMILIES)
@@ -68,35 +45,33 @@ def name(request):
 
 
 @pytest.fixture
-def family(name):
-    return PROGRAMS[name]
+def noise(name):
+    return FAMILIES[name]
 
 
-def written_out(member) -> dict:
-    """What a member adds to θ = 0, as full arrays in float64."""
-    if "params" in member:
-        return jax.tree.map(np.float64, member["params"])
-    return materialised(member["perturbation"], MEAN)
+@functools.partial(jax.jit, static_argnums=0)
+def members_of(es, state):
+    return es.ask(state).members()
 
 
-def flat(tree) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+@functools.partial(jax.jit, static_argnums=0)
+def _weighted_sum(noise, pairs, weights):
+    return noise.weighted_sum(KEY, pairs, weights, MEAN)
 
 
-def rows(tree, num_rows: int) -> np.ndarray:
-    """Leaves with a leading axis side by side, ``[num_rows, …]``."""
-    leaves = [np.reshape(leaf, (num_rows, -1)) for leaf in jax.tree.leaves(tree)]
-    return np.concatenate(leaves, axis=1)
+def weighted_sum(noise, pairs, weights):
+    return _weighted_sum(noise, np.int32(pairs), np.float32(weights))
 
 
 # Shapes and draws
 
 
-def test_a_matrix_is_factored_where_that_is_smaller(name, family):
-    if name == "full":
-        return
-    rank = family.noise.rank
-    perturbation = family.draw(KEY, 0)["perturbation"]
+@pytest.mark.parametrize("name", ["rank-1", "rank-4"])
+def test_a_matrix_is_factored_where_that_is_smaller(name, noise):
+    rank = noise.rank
+    epsilon = jax.eval_shape(noise.sample, KEY, MEAN)
+    member = jax.eval_shape(noise.member, MEAN, epsilon, jnp.float32(1))
+    perturbation = member["perturbation"]
     matrices = {**perturbation, "dense": perturbation["dense"]["kernel"]}
     sizes = {"conv": (12, 10), "dense": (6, 4), "table": (12, 9)}
     for matrix, (a, b) in sizes.items():
@@ -112,20 +87,20 @@ def test_a_matrix_is_factored_where_that_is_smaller(name, family):
     assert perturbation["scale"].shape == ()
 
 
-def test_epsilon_does_not_depend_on_who_draws_it(name, family):
+def test_epsilon_does_not_depend_on_who_draws_it(name, noise):
     # Summing four products may cancel digits; nothing else is added to anything.
     cancelled = 1e-6 if name == "rank-4" else 0
-    alone = flat(family.drawn(KEY, 5))
-    together = rows(family.drawn_all(KEY), NUM_PAIRS)[5]
+    alone = flat(drawn(noise, KEY, [5], MEAN))
+    together = drawn(noise, KEY, range(NUM_PAIRS), MEAN)
     other_device = jax.device_put(KEY, jax.devices()[-1])
     assert jax.devices()[-1] != jax.devices()[0]
-    assert (flat(family.drawn(other_device, 5)) == alone).all()
+    assert (flat(drawn(noise, other_device, [5], MEAN)) == alone).all()
     # Other programs may round the last digit of the inverse error function otherwise;
     # 0 + 1·ε adds no digit, and 0·ε of other pairs nothing.
     for epsilon in (
-        together,
-        flat(family.sum([5] + 11 * [0], [1] + 11 * [0])),
-        flat(family.sum(np.arange(12), np.eye(12)[5])),
+        flat(jax.tree.map(lambda leaf: leaf[5], together)),
+        flat(weighted_sum(noise, [5] + 11 * [0], [1] + 11 * [0])),
+        flat(weighted_sum(noise, np.arange(12), np.eye(12)[5])),
     ):
         np.testing.assert_allclose(epsilon, alone, rtol=2e-6, atol=cancelled)
 
@@ -133,33 +108,28 @@ def test_epsilon_does_not_depend_on_who_draws_it(name, family):
 # Members
 
 
-def test_pairs_are_exactly_antithetic(family):
+def test_pairs_are_exactly_antithetic(name):
     # θ = 0: the two members are each other's negative, bit for bit.
-    members = written_out(family.members(family.es.init(KEY, MEAN)))
+    members = written_out(members_of(ES[name], ES[name].init(KEY, MEAN)), MEAN)
     for leaf in jax.tree.leaves(members):
         assert (leaf[:, 0] == -leaf[:, 1]).all()
         assert (leaf[:, 0] != 0).all()
 
 
-def test_members_are_mean_plus_and_minus_sigma_epsilon(family):
+def test_members_are_mean_plus_and_minus_sigma_epsilon(name, noise):
     random = np.random.default_rng(2)
     mean = jax.tree.map(
         lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), MEAN
     )
-    state = family.es.init(KEY, mean)
-    members = family.members(state)
-    if "params" in members:
-        weights = members["params"]
-    else:
-        shared = family.noise.shared(mean)["params"]
-        jax.tree.map(np.testing.assert_array_equal, shared, mean)
-        added = materialised(members["perturbation"], MEAN)
-        weights = jax.tree.map(np.add, mean, added)
-    epsilon = family.drawn_all(family.es.ask(state).key)
+    state = ES[name].init(KEY, mean)
+    weights = written_out(members_of(ES[name], state), mean)
+    shared = {} if name == "full" else {"params": mean}
+    assert_equal_bits(noise.shared(mean), shared)
+    epsilon = drawn(noise, ES[name].ask(state).key, range(8), mean)
     for member, unit, centre in zip(
         *map(jax.tree.leaves, (weights, epsilon, mean)), strict=True
     ):
-        step, centre = 0.02 * unit[:8], np.asarray(centre)
+        step, centre = 0.02 * unit, np.asarray(centre)
         np.testing.assert_allclose(member[:, 0], centre + step, rtol=3e-7, atol=1e-7)
         np.testing.assert_allclose(member[:, 1], centre - step, rtol=3e-7, atol=1e-7)
 
@@ -167,19 +137,12 @@ def test_members_are_mean_plus_and_minus_sigma_epsilon(family):
 # The weighted sum
 
 
-def test_weighted_sum_equals_a_loop(family):
-    """Over the written-out ε's, one after the other; several blocks and a rest."""
-    random = np.random.default_rng(0)
-    weights = np.float32(random.normal(size=NUM_PAIRS))
-    epsilons = family.drawn_all(KEY)
-    expected = jax.tree.map(np.zeros_like, jax.tree.map(np.float64, MEAN))
-    for pair in range(NUM_PAIRS):
-        expected = jax.tree.map(
-            lambda total, e, pair=pair: total + np.float64(weights[pair]) * e[pair],
-            expected,
-            epsilons,
-        )
-    total = family.sum(np.arange(NUM_PAIRS), weights)
+def test_weighted_sum_equals_numpys(noise):
+    """Over the written-out ε's, in float64; several blocks and a rest."""
+    weights = np.float32(np.random.default_rng(0).normal(size=NUM_PAIRS))
+    epsilons = drawn(noise, KEY, range(NUM_PAIRS), MEAN)
+    expected = jax.tree.map(lambda e: np.tensordot(weights, e, axes=1), epsilons)
+    total = weighted_sum(noise, range(NUM_PAIRS), weights)
     assert jax.tree.structure(total) == jax.tree.structure(MEAN)
     for leaf, other, centre in zip(
         *map(jax.tree.leaves, (total, expected, MEAN)), strict=True
@@ -216,15 +179,10 @@ def test_memory_of_weighted_sum_does_not_grow_with_pairs(noise, few, most):
 
 def entries(generations: int, pairs: int, size: int) -> np.ndarray:
     """ε of ``generations × pairs`` pairs, one a row, as the algorithm keys them."""
-    generation, pair = jnp.divmod(jnp.arange(generations * pairs), pairs)
     mean = {"first": jnp.zeros(size // 2), "second": jnp.zeros(size // 2)}
-
-    @jax.vmap
-    def draw(generation, pair):
-        generation_key = jax.random.fold_in(jax.random.key(0), generation)
-        return FULL.sample(member_key(generation_key, pair), mean)
-
-    return np.asarray(jax.jit(draw)(generation, pair), np.float64)
+    keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(generations)]
+    parts = [drawn(FULL, key, range(pairs), mean) for key in keys]
+    return np.concatenate([np.hstack([*part.values()]) for part in parts])
 
 
 def test_epsilon_is_standard_normal():
@@ -256,17 +214,8 @@ NUM_DRAWS = 20_000
 @pytest.fixture(scope="module", params=[1, 4])
 def low_rank_draws(request):
     """r, and matrices ε ``[N, 10, 11]`` with vectors ``[N, 6]`` of as many pairs."""
-    noise = LowRankNoise(request.param)
     mean = {"matrix": jnp.zeros((10, 11)), "vector": jnp.zeros(6)}
-
-    @jax.vmap
-    def draw(pair):
-        epsilon = noise.sample(member_key(KEY, pair), mean)
-        return noise.member(mean, epsilon, jnp.float32(1))["perturbation"]
-
-    perturbations = jax.jit(draw)(jnp.arange(NUM_DRAWS))
-    assert isinstance(perturbations["matrix"], tuple)
-    full = materialised(perturbations, mean)
+    full = drawn(LowRankNoise(request.param), KEY, range(NUM_DRAWS), mean)
     return request.param, full["matrix"], full["vector"]
 
 

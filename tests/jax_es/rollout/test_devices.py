@@ -9,6 +9,7 @@ from jax_es.es.noise import FullNoise
 from jax_es.rollout import weighted_sum
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.weighted_sum import spread_weighted_sum
+from tests.jax_es.es.drawn import flat
 
 KEY = jax.random.fold_in(jax.random.key(3), 1)
 MEAN = {"kernel": jnp.zeros((7, 3)), "bias": jnp.zeros(3)}
@@ -26,10 +27,6 @@ def cpus() -> list[jax.Device]:
 def spread(cpus):
     """``spread_weighted_sum`` on 1, 2 and 4 devices."""
     return {n: spread_weighted_sum(FullNoise(), Devices(cpus[:n])) for n in COUNTS}
-
-
-def flat(tree) -> np.ndarray:
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def weights(num_pairs: int) -> np.ndarray:
@@ -84,15 +81,6 @@ def test_map_gives_each_device_its_slice(cpus, num_devices):
     result = total(devices.put(slices))["sum"]
     assert result.shape == ()
     assert result == slices.sum()
-
-
-def test_donated_slices_are_reused(cpus):
-    devices = Devices(cpus[:2])
-    add_one = devices.map(lambda x: x + 1, in_axes=(0,), donate_argnums=(0,))
-    given = devices.put(np.zeros((2, 5), np.float32))
-    result = add_one(given)
-    assert given.is_deleted()
-    assert (np.asarray(result) == 1).all()
 
 
 @pytest.mark.parametrize("length", [1, 8])

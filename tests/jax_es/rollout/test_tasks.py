@@ -53,13 +53,3 @@ def test_devices_alternate_between_pairs():
     # Members that share nothing go out one by one.
     queue = TaskQueue(np.arange(4), 1, num_lanes=2)
     assert [queue.take(lane) for lane in (0, 1, 0, 1)] == [0, 1, 2, 3]
-
-
-def test_an_opened_pair_keeps_the_queue_from_being_empty():
-    queue = TaskQueue(members_of(1, 2), 2, num_lanes=2)
-    assert not queue.is_empty()
-    queue.take(1)
-    assert queue.take(0) == IDLE
-    assert not queue.is_empty()
-    queue.take(1)
-    assert queue.is_empty()

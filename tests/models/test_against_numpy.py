@@ -1,7 +1,8 @@
-"""Agreement with an independent implementation in NumPy, float64, without padding.
+"""Agreement with independent implementations in NumPy, float64.
 
-It recomputes everything from the episode's history at every step, keeps no window and
-no cache, shares no code with ``models``, and knows the names of the weights only.
+They share no code with ``models`` and know the names of the weights only. That of the
+Decision Transformer recomputes everything from the episode's history at every step, and
+has no padding, no window and no cache.
 """
 
 import math
@@ -14,14 +15,22 @@ import pytest
 from models import (
     BoxActions,
     DecisionTransformerConfig,
-    DecisionTransformerPolicy,
     DiscreteActions,
+    LSTMConfig,
+    MLPConfig,
+    make_policy,
 )
+from tests.models.perturbed import inputs_of, random_inputs, run
 
 OBSERVATION_SIZE = 5
 NUM_STEPS = 11
 BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
 CHOICE = DiscreteActions(3, start=2)
+
+
+def act(policy, params, inputs):
+    """The actions of an episode."""
+    return run(policy, {"params": params}, policy.initial_carry(), inputs)[1][1]
 
 
 def dense(weights, x):
@@ -144,7 +153,7 @@ def reference_actions(policy, params, observations, rewards, keys):
         else type(value).__name__
     ),
 )
-def test_acting_agrees(fields, actions, random_params):
+def test_a_decision_transformer_agrees(fields, actions, random_params):
     fields = {
         "context_length": 4,
         "width": 16,
@@ -153,21 +162,11 @@ def test_acting_agrees(fields, actions, random_params):
         **fields,
     }
     config = DecisionTransformerConfig(**fields)
-    policy = DecisionTransformerPolicy(config, OBSERVATION_SIZE, actions)
+    policy = make_policy(config, OBSERVATION_SIZE, actions)
     params = random_params(policy)
-    random = np.random.default_rng(1)
-    observations = random.normal(size=(NUM_STEPS, OBSERVATION_SIZE))
-    rewards = random.normal(100.0, 50.0, size=NUM_STEPS)
-    keys = jax.random.split(jax.random.key(2), NUM_STEPS)
-
-    def step(carry, inputs):
-        return policy.apply({"params": params}, carry, *inputs)
-
-    first = jnp.arange(NUM_STEPS) == 0
-    inputs = (jnp.float32(observations), jnp.float32(rewards), first, keys)
-    _, actual = jax.jit(jax.lax.scan, static_argnums=0)(
-        step, policy.initial_carry(), inputs
-    )
+    inputs = random_inputs(NUM_STEPS, OBSERVATION_SIZE, seed=1)
+    actual = act(policy, params, inputs)
+    observations, rewards, _, keys = inputs
     expected = reference_actions(policy, params, observations, rewards, keys)
     if isinstance(actions, DiscreteActions):
         assert len(set(expected.tolist())) > 1
@@ -175,3 +174,44 @@ def test_acting_agrees(fields, actions, random_params):
     else:
         assert np.abs(np.diff(expected, axis=0)).max() > 0.01
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("hidden_sizes", [(), (7, 5, 6)])
+def test_an_mlp_agrees(hidden_sizes, activation, random_params):
+    config = MLPConfig(hidden_sizes=hidden_sizes, activation=activation)
+    policy = make_policy(config, OBSERVATION_SIZE, BoxActions((-2.0,) * 2, (2.0,) * 2))
+    params = random_params(policy)
+    inputs = random_inputs(3, OBSERVATION_SIZE)
+    function = {"tanh": np.tanh, "relu": relu}[activation]
+    x, weights = np.float64(inputs[0]), jax.tree.map(np.float64, params)
+    for i in range(len(hidden_sizes)):
+        x = function(dense(weights[f"hidden_{i}"], x))
+    expected = 2.0 * np.tanh(dense(weights["head"], x))
+    actual = act(policy, params, inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_lstm_agrees(random_params):
+    config, actions = LSTMConfig(width=6), BoxActions((-1.0,) * 2, (1.0,) * 2)
+    policy = make_policy(config, OBSERVATION_SIZE, actions)
+    params = random_params(policy)
+    observations, rewards, *_ = random_inputs(6, OBSERVATION_SIZE)
+    first = np.array([True, False, False, True, False, False])
+
+    def sigmoid(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    weights = jax.tree.map(np.float64, params)
+    expected = []
+    for observation, starts in zip(observations, first, strict=True):
+        if starts:
+            cell, hidden = np.zeros(6), np.zeros(6)
+        gates = dense(weights["input_gates"], observation)
+        gates += hidden @ weights["hidden_gates"]["kernel"]
+        take, forget, new, give = gates.reshape(4, 6)
+        cell = sigmoid(forget) * cell + sigmoid(take) * np.tanh(new)
+        hidden = sigmoid(give) * np.tanh(cell)
+        expected.append(np.tanh(dense(weights["head"], hidden)))
+    actual = act(policy, params, inputs_of(observations, rewards, first))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
