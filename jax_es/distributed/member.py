@@ -61,15 +61,6 @@ class Jobs:
     num_done: int = 0
 
 
-def versions_here() -> dict[str, str]:
-    """Returns what a worker must have, too: with others it gives other numbers."""
-    from jax_es.runs.machine import git_commit, versions
-
-    ours = versions() | {"commit": git_commit() or ""}
-    ours.pop("platform")  # workers compute on the CPU
-    return ours
-
-
 def why_ended(error: Exception) -> str:
     """Says in few words why a worker is no more."""
     text = str(error)

@@ -22,10 +22,9 @@ from jax_es.distributed.member import (
     Jobs,
     Member,
     Patience,
-    versions_here,
     why_ended,
 )
-from jax_es.distributed.worker import Worker, processes_here
+from jax_es.distributed.worker import Worker, processes_here, versions_here
 
 MOST_LOSSES = 10
 """A job that was lost so often ends its workers itself."""
