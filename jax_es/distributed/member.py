@@ -58,7 +58,6 @@ class Jobs:
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
     """Of jobs that have ended, until an earlier one has."""
     losses: Counter[int] = dataclasses.field(default_factory=Counter)
-    num_done: int = 0
 
 
 def why_ended(error: Exception) -> str:

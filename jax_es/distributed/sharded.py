@@ -61,11 +61,7 @@ class ShardedEvaluator:
 
         self._workers.use(self._recipe)
         self._workers.run(
-            "evaluate",
-            jax.device_get((population, view)),
-            shards,
-            results.append,
-            tell,
+            "evaluate", jax.device_get((population, view)), shards, results.append, tell
         )
         elapsed = time.perf_counter() - began
         return _joined(results, elapsed, self._workers.status().workers)

@@ -26,8 +26,7 @@ ABOUT_CELLS = 1024
 """Cells of an archive if none are given; no more than that, equally many an axis."""
 
 Bounds: TypeAlias = Annotated[
-    tuple[float, ...],
-    Range("finite", lambda ends: all(map(math.isfinite, ends))),
+    tuple[float, ...], Range("finite", lambda ends: all(map(math.isfinite, ends)))
 ]
 
 

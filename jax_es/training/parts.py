@@ -21,12 +21,7 @@ from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import EpisodeResults, Evaluator
-from jax_es.rollout.memory import (
-    ENV_BYTES,
-    TASK_BYTES,
-    check_memory,
-    num_bytes,
-)
+from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
