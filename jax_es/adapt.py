@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
         run = find_run(arguments.archive)
         start_jax(run.config().rollout.num_devices)
         from jax_es.analysis.archives import recovery
-        from jax_es.illumination.adaptation import adapt_run, as_json, table
+        from jax_es.illumination.adaptation import adapt_run, table
         from jax_es.illumination.repertoire import read_archive
         from jax_es.runs.trust import check_imports
         from jax_es.training.build import damages
@@ -86,7 +86,9 @@ def main(argv: list[str]) -> None:
         folder = arguments.output or arguments.archive / "plots"
         files = drawing.save(recovery(recoveries), folder, "recovery")
     if arguments.json:
-        text = json.dumps(as_json(recoveries, archive=str(arguments.archive)), indent=1)
+        found = [recovery._asdict() for recovery in recoveries]
+        shown = {"archive": str(arguments.archive), "recoveries": found}
+        text = json.dumps(shown, indent=1)
     else:
         text = table(recoveries)
     sys.stdout.write(f"{text}\n")

@@ -166,7 +166,7 @@ def _player(
     run: RunDirectory, arguments: Arguments, workers: Workers | None
 ) -> tuple[Player, dict[str, Any]]:
     """Builds what plays the policy's episodes, and says what decides them."""
-    from jax_es.imitation.demonstrations import Player, PlayerRecipe
+    from jax_es.imitation.demonstrations import Player
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
@@ -181,15 +181,16 @@ def _player(
         "action_noise": arguments.action_noise,
         "seed": arguments.seed,
     }
-    played = PlayerRecipe(
+    player = Player(
         trained,
         arguments.episodes,
         arguments.num_slots,
         arguments.target_return,
         arguments.action_noise,
         arguments.seed,
+        workers,
     )
-    return Player(played, workers), recipe
+    return player, recipe
 
 
 def _say(returns: list[float]) -> None:

@@ -25,7 +25,6 @@ import numpy as np
 from jax_es.benchmarks.measure import falls
 from jax_es.benchmarks.rows import MEAN_LENGTHS, config_of
 from jax_es.cli.train_program import start_jax
-from jax_es.distributed.sharded import packed
 from jax_es.es.openai_es import openai_es
 from jax_es.rollout.devices import available_cores
 from jax_es.rollout.memory import num_bytes
@@ -88,7 +87,7 @@ def measure(network: str) -> Costs:
     mean = jax.jit(parts.policy.init)(jax.random.key(0))
     strategy = openai_es(config.es, make_noise(config.es))
     state = strategy.init(jax.random.key(1), mean)
-    shared = packed((strategy.ask(state), UNCHANGED))
+    shared = jax.device_get((strategy.ask(state), UNCHANGED))
 
     def run(num_tasks: int, length: int) -> Callable[[], object]:
         tasks = population_tasks(config, 0, length, num_tasks)
@@ -101,7 +100,7 @@ def measure(network: str) -> Costs:
     step = max(tail - few * slot, 1e-5)
     task = max(seconds(run(many, short)) - short * full, 0.0) / many
     block = block_size(config.es)
-    key_and_mean = packed((strategy.ask(state).key, mean))
+    key_and_mean = jax.device_get((strategy.ask(state).key, mean))
     weights = np.ones(block, np.float32)
     block_seconds = seconds(lambda: engine.weighted_sum(key_and_mean, 0, weights))
     host = jax.device_get(mean)

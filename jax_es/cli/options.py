@@ -32,7 +32,6 @@ from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
-from jax_es.runs.metrics import MetricsError
 from jax_es.train_config import KWARGS, flatten
 
 USAGE_ERROR = 2
@@ -126,7 +125,7 @@ def run_errors(path: Path, resume: str) -> Iterator[None]:
     try:
         with writing(path, remedy):
             yield
-    except (ConfigError, CheckpointError, MetricsError) as error:
+    except (ConfigError, CheckpointError) as error:
         notes = getattr(error, "__notes__", [])
         text = "; ".join([str(error), *(note.format(resume) for note in notes)])
         raise InputError(text) from error

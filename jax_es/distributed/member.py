@@ -58,16 +58,6 @@ class Jobs:
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
     """Of jobs that have ended, until an earlier one has."""
     losses: Counter[int] = dataclasses.field(default_factory=Counter)
-    num_done: int = 0
-
-
-def versions_here() -> dict[str, str]:
-    """Returns what a worker must have, too: with others it gives other numbers."""
-    from jax_es.runs.machine import git_commit, versions
-
-    ours = versions() | {"commit": git_commit() or ""}
-    ours.pop("platform")  # workers compute on the CPU
-    return ours
 
 
 def why_ended(error: Exception) -> str:

@@ -3,10 +3,9 @@
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jax_es.distributed.workers import Workers
@@ -18,41 +17,6 @@ from jax_es.rollout.tasks import Tasks
 from jax_es.types import PyTree
 
 
-class _Key(NamedTuple):
-    """A key of ``jax.random``, which cannot be pickled."""
-
-    data: np.ndarray
-    implementation: str
-
-
-def packed(tree: PyTree) -> PyTree:
-    """Returns a pytree whose arrays are NumPy's, keys included."""
-
-    def pack(leaf: Any) -> Any:
-        if isinstance(leaf, jax.Array) and jnp.issubdtype(
-            leaf.dtype, jax.dtypes.prng_key
-        ):
-            data = np.asarray(jax.random.key_data(leaf))
-            return _Key(data, str(jax.random.key_impl(leaf)))
-        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
-
-    return jax.tree.map(pack, tree)
-
-
-def unpacked(tree: PyTree) -> PyTree:
-    """Returns what :func:`packed` was given."""
-
-    def is_key(node: Any) -> bool:
-        return isinstance(node, _Key)
-
-    def unpack(leaf: Any) -> Any:
-        if is_key(leaf):
-            return jax.random.wrap_key_data(leaf.data, impl=leaf.implementation)
-        return leaf
-
-    return jax.tree.map(unpack, tree, is_leaf=is_key)
-
-
 class ShardedEvaluator:
     """The :class:`~jax_es.rollout.evaluator.Evaluator` of many processes.
 
@@ -61,8 +25,8 @@ class ShardedEvaluator:
 
     Args:
         workers: who evaluates.
-        recipe: makes what has ``evaluate(packed((population, view)), tasks)`` and
-            ``weighted_sum(packed((key, mean)), first, weights)``.
+        recipe: makes what has ``evaluate((population, view), tasks)`` and
+            ``weighted_sum((key, mean), first, weights)``.
         shard_size: tasks in a shard.
     """
 
@@ -97,11 +61,7 @@ class ShardedEvaluator:
 
         self._workers.use(self._recipe)
         self._workers.run(
-            "evaluate",
-            packed((population, view)),
-            shards,
-            results.append,
-            tell,
+            "evaluate", jax.device_get((population, view)), shards, results.append, tell
         )
         elapsed = time.perf_counter() - began
         return _joined(results, elapsed, self._workers.status().workers)
@@ -131,7 +91,7 @@ class ShardedEvaluator:
             self._workers.use(self._recipe)
             self._workers.run(
                 "weighted_sum",
-                packed((key, mean)),
+                jax.device_get((key, mean)),
                 jobs,
                 add,
                 lambda _: on_wait(),

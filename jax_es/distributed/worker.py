@@ -51,7 +51,6 @@ class Worker:
             release_programs,
             use_compilation_cache,
         )
-        from jax_es.runs.machine import git_commit, versions
 
         configure_cpu_devices(1)
         use_compilation_cache()
@@ -60,7 +59,7 @@ class Worker:
             self._engine = None
             release_programs()
         self._engine = make()
-        return versions() | {"commit": git_commit() or ""}
+        return versions_here()
 
     def call(self, method: str, shared: Any, *arguments: Any) -> Any:
         """Calls a method of the engine with what all jobs share, and the job's own."""
@@ -71,6 +70,15 @@ class Worker:
             if getattr(error, "report", None) == "":
                 vars(error)["report"] = traceback.format_exc()
             raise
+
+
+def versions_here() -> dict[str, str]:
+    """Returns what all must have alike: with other versions, numbers are others."""
+    from jax_es.runs.machine import git_commit, versions
+
+    found = versions() | {"commit": git_commit() or ""}
+    del found["platform"]  # workers compute on the CPU
+    return found
 
 
 def processes_here() -> str:

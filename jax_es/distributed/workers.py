@@ -17,15 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jax_es.checks import ConfigError, require
-from jax_es.distributed.member import (
-    OUT_OF_MEMORY,
-    Jobs,
-    Member,
-    Patience,
-    versions_here,
-    why_ended,
-)
-from jax_es.distributed.worker import Worker, processes_here
+from jax_es.distributed.member import OUT_OF_MEMORY, Jobs, Member, Patience, why_ended
+from jax_es.distributed.worker import Worker, processes_here, versions_here
 
 MOST_LOSSES = 10
 """A job that was lost so often ends its workers itself."""
@@ -161,7 +154,7 @@ class Workers:
         self._failed_starts = 0
         try:
             while num_taken < len(jobs):
-                on_wait(state.num_done)
+                on_wait(num_taken + len(state.results))
                 self._grow()
                 self._check_alone()
                 for member in self._members:
@@ -287,7 +280,6 @@ class Workers:
             self._check_versions(member, answer, is_error=state is None)
         elif state is not None:
             state.results[member.job] = answer
-            state.num_done += 1
             if state.method in member.called:  # the first one compiled
                 seconds = time.monotonic() - member.began
                 before = self._longest.get(state.method, 0.0)

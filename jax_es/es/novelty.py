@@ -277,11 +277,7 @@ def novelty(points: np.ndarray, archive: np.ndarray, neighbors: int) -> np.ndarr
 
 
 def adapted(
-    weight: float,
-    best: float,
-    stalled: int,
-    evaluation: float,
-    options: NoveltyOptions,
+    weight: float, best: float, stalled: int, evaluation: float, options: NoveltyOptions
 ) -> tuple[float, float, int]:
     """Returns NSRA-ES's weight, best evaluation and generations without a better one.
 

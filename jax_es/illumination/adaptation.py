@@ -7,7 +7,7 @@ one rollout, in which every episode has its own damage.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,22 +21,9 @@ from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.streams import stream
 from jax_es.train_config import in_own_physics
+from jax_es.training.build import Damage
 from jax_es.training.objective import fitness
 from jax_es.training.parts import EvaluationParts, build_evaluation
-
-
-class Damage(Protocol):
-    """One damaged robot, as :func:`jax_es.training.build.damages` describes it."""
-
-    @property
-    def env_id(self) -> str:
-        """The task of its body."""
-        ...
-
-    @property
-    def strength(self) -> np.ndarray:
-        """``[A]``, what is left of each motor's."""
-        ...
 
 
 class Recovery(NamedTuple):
@@ -93,7 +80,7 @@ def adapt_run(
     ]
     episodes: list[_Episode] = [(seed, damages[name]) for name, _, seed in robots]
     motors = next(iter(damages.values())).strength.shape
-    intact = _Intact(saved.config.env.id, np.ones(motors))
+    intact = Damage(saved.config.env.id, np.ones(motors))
     with _Player(saved, max(len(robots), len(elites), seeds)) as player:
         promise = elites.fitness
         if config.reevaluations:
@@ -152,13 +139,6 @@ def _search(
 
 _Episode: TypeAlias = tuple[int, Damage]
 """A robot's seed, and what broke; those of one seed begin a trial alike."""
-
-
-class _Intact(NamedTuple):
-    """What is not damaged."""
-
-    env_id: str
-    strength: np.ndarray
 
 
 _REEVALUATION = 1_000_000
@@ -277,8 +257,3 @@ def by_damage_and_rule(
     for recovery in recoveries:
         groups.setdefault((recovery.damage, recovery.rule), []).append(recovery)
     return groups
-
-
-def as_json(recoveries: Sequence[Recovery], **about: Any) -> dict[str, Any]:
-    """Returns everything as JSON values."""
-    return {**about, "recoveries": [recovery._asdict() for recovery in recoveries]}

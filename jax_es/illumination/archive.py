@@ -35,11 +35,11 @@ class Elites(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What became of a batch of candidates."""
+    """What became of a batch of candidates; fields of a generation's record."""
 
-    num_new: int
+    num_new_elites: int
     """Filled a cell that was empty."""
-    num_better: int
+    num_better_elites: int
     """Took the place of a worse elite."""
     num_out_of_bounds: int
     """Had a descriptor outside of the bounds, and count as at the nearest end."""
@@ -64,8 +64,8 @@ class Archive:
         >>> axes = Axes(("x", "y"), (0.0, 0.0), (1.0, 1.0), (2, 2))
         >>> archive = Archive(ArchiveConfig(), axes, num_weights=3)
         >>> weights, places = np.eye(3), [[0.1, 0.1], [0.2, 0.3], [0.9, 7.0]]
-        >>> archive.add(weights, [1.0, 5.0, 2.0], places)
-        Added(num_new=2, num_better=0, num_out_of_bounds=1, num_left_out=0)
+        >>> tuple(archive.add(weights, [1.0, 5.0, 2.0], places))
+        (2, 0, 1, 0)
         >>> archive.elites().cell.tolist(), archive.coverage, archive.qd_score
         ([0, 3], 0.5, 7.0)
     """
@@ -131,8 +131,8 @@ class Archive:
         # No cell is ever emptied, and both are in the order of their cells.
         common = np.isin(after.cell, before.cell)
         return Added(
-            num_new=int((~common).sum()),
-            num_better=int((after.fitness[common] > before.fitness).sum()),
+            num_new_elites=int((~common).sum()),
+            num_better_elites=int((after.fitness[common] > before.fitness).sum()),
             num_out_of_bounds=int(outside.sum()),
             num_left_out=int((~usable).sum()),
         )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.illumination.archive import Added, Archive
+from jax_es.illumination.archive import Archive
 from jax_es.illumination.emitters import (
     Candidates,
     EvolutionStrategies,
@@ -104,7 +104,20 @@ class Illumination:
             "update": time.perf_counter() - updating,
             "total": time.perf_counter() - started,
         }
-        return self._record(result, evaluated, told, added, seconds, elapsed())
+        best = self.archive.elites().fitness.max(initial=-math.inf)
+        return GenerationRecord(
+            generation=self.generation - 1,
+            total_env_steps=self.total_env_steps,
+            step_cap=limit,
+            best_evaluation_return=self.best_evaluation_return,
+            coverage=self.archive.coverage,
+            qd_score=self.archive.qd_score,
+            best_fitness=float(best),
+            **added._asdict(),
+            slot_utilization=result.slot_utilization,
+            seconds_elapsed=elapsed(),
+            **rollout_fields(told, evaluated, seconds),
+        )
 
     def _outcome(self, results: EpisodeResults, member: np.ndarray) -> Candidates:
         """Returns fitness and descriptors by member: means over its episodes."""
@@ -113,33 +126,6 @@ class Illumination:
             np.zeros((0, 0)),
             fitness(results, member, self.config.es),
             np.stack(columns, axis=1),
-        )
-
-    def _record(
-        self,
-        result: EpisodeResults,
-        evaluated: EpisodeResults,
-        told: EpisodeResults,
-        added: Added,
-        seconds: dict[str, float],
-        elapsed: float,
-    ) -> GenerationRecord:
-        best = self.archive.elites().fitness.max(initial=-math.inf)
-        return GenerationRecord(
-            generation=self.generation - 1,
-            total_env_steps=self.total_env_steps,
-            step_cap=self._parts.env.max_episode_steps,
-            best_evaluation_return=self.best_evaluation_return,
-            coverage=self.archive.coverage,
-            qd_score=self.archive.qd_score,
-            best_fitness=float(best),
-            num_new_elites=added.num_new,
-            num_better_elites=added.num_better,
-            num_out_of_bounds=added.num_out_of_bounds,
-            num_left_out=added.num_left_out,
-            slot_utilization=result.slot_utilization,
-            seconds_elapsed=elapsed,
-            **rollout_fields(told, evaluated, seconds),
         )
 
     def state(self, whole: bool = True) -> PyTree:

@@ -81,7 +81,7 @@ def illuminate_run(
             run.resume(config)
         else:
             run.create(config, preset, method=settings.method())
-        _run(illumination, run, checkpoints, check_stop, resume)
+        _run(illumination, run, check_stop, resume)
     return illumination.archive
 
 
@@ -121,18 +121,15 @@ def build_parts(
 def _run(
     illumination: Illumination,
     run: RunDirectory,
-    checkpoints: Checkpoints,
     check_stop: Callable[[], None],
     resume: bool,
 ) -> None:
     """Runs the generations to the end of the run; records and saves them."""
     config, archive = illumination.config, illumination.archive
+    checkpoints = Checkpoints(run.checkpoints)
     first = saved = recorded = illumination.generation
     progress = Progress(
-        config.num_generations,
-        first,
-        max_env_steps=config.max_env_steps,
-        layout=LAYOUT,
+        config.num_generations, first, max_env_steps=config.max_env_steps, layout=LAYOUT
     )
     axes = ", ".join(archive.axes.names)
     progress.message(

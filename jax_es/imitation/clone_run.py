@@ -120,11 +120,7 @@ def pretrain_run(
             state = CloningState(
                 **like_template(saved, jax.device_get(state)._asdict())
             )
-        progress = Progress(
-            cloning.epochs,
-            cloned.num_evaluations,
-            layout=EPOCHS,
-        )
+        progress = Progress(cloning.epochs, cloned.num_evaluations, layout=EPOCHS)
         mean_return = f"{returns.mean():.1f}"
         progress.message(
             opening(

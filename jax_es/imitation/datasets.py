@@ -181,10 +181,7 @@ def storage_in(
     if (draft / METADATA_FILE).exists():
         return minari.MinariDataset(draft).storage
     storage = minari.dataset.minari_storage.MinariStorage.new(
-        draft,
-        env.single_observation_space,
-        env.single_action_space,
-        env_spec(config),
+        draft, env.single_observation_space, env.single_action_space, env_spec(config)
     )
     storage.update_metadata(
         {

@@ -4,6 +4,7 @@ The seeds are ``first_seed + i``; episodes are written as they end.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from jax_es.rollout.tasks import tasks_of_mean
 from jax_es.streams import stream
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
-from jax_es.training.shards import shard_size
+from jax_es.training.shards import on_one_core, shard_size
 
 
 def first_seed(seed: int) -> int:
@@ -30,32 +31,17 @@ def first_seed(seed: int) -> int:
     return int(stream(seed, "dataset episodes").integers(2**30))
 
 
-@dataclasses.dataclass(frozen=True)
-class PlayerRecipe:
-    """What is played; makes a worker's player."""
-
-    trained: TrainedMean
-    num_episodes: int
-    """The most that will be played."""
-    num_slots: int | None = None
-    """Episodes under way at once; the run's own number if not given."""
-    target_return: float | None = None
-    """Asked for instead of the one in the run's configuration."""
-    action_noise: float = 0.0
-    """Standard deviation, in halves of the actions' range."""
-    noise_seed: int = 0
-
-    def __call__(self) -> "Player":
-        """Returns a player on one core."""
-        config = self.trained.config
-        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
-        config = dataclasses.replace(config, rollout=rollout)
-        trained = self.trained._replace(config=config)
-        return Player(dataclasses.replace(self, trained=trained))
-
-
 class Player:
-    """Plays episodes of a trained policy, here or by ``workers``.
+    """Plays episodes of a trained policy.
+
+    Args:
+        trained: the policy.
+        num_episodes: the most that will be played.
+        num_slots: episodes under way at once; the run's own number if not given.
+        target_return: asked for instead of the one in the run's configuration.
+        action_noise: standard deviation, in halves of the actions' range.
+        noise_seed: of that noise.
+        workers: who plays; this process if not given.
 
     Attributes:
         env: one of the vector environments.
@@ -66,42 +52,47 @@ class Player:
             does not have what is asked for.
     """
 
-    def __init__(self, recipe: PlayerRecipe, workers: Workers | None = None) -> None:
-        trained, num_episodes = recipe.trained, recipe.num_episodes
+    def __init__(
+        self,
+        trained: TrainedMean,
+        num_episodes: int,
+        num_slots: int | None = None,
+        target_return: float | None = None,
+        action_noise: float = 0.0,
+        noise_seed: int = 0,
+        workers: Workers | None = None,
+    ) -> None:
         config = trained.config
-        if recipe.num_slots is not None:
-            rollout = dataclasses.replace(config.rollout, num_slots=recipe.num_slots)
+        if num_slots is not None:
+            rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
             config = dataclasses.replace(config, rollout=rollout)
         parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
         self.env, self.close = parts.env, parts.close
         check_fits(trained, parts.policy)
-        if recipe.target_return is not None:
+        if target_return is not None:
             check_asked(parts.policy, config)
-        options = recipe.action_noise, recipe.noise_seed, self._ended.append
-        envs: Any = [RecordingEnv(env, *options) for env in parts.envs]
+        noise = action_noise, noise_seed
+        envs: Any = [RecordingEnv(e, *noise, self._ended.append) for e in parts.envs]
         self._rollout = Rollout(parts.policy, envs, parts.devices)
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
-        self._view, self._recipe, self._workers = trained.view(), recipe, workers
+        self._view, self._target_return = trained.view(), target_return
+        self._workers, self._shard_size = workers, shard_size(config, num_episodes)
         if workers is not None:
-            size = shard_size(config, num_episodes)
-            self._recipe = dataclasses.replace(recipe, num_episodes=size)
-            workers.use(self._recipe)
+            one_core = trained._replace(config=on_one_core(config))
+            asked = target_return, action_noise, noise_seed
+            workers.use(
+                functools.partial(Player, one_core, self._shard_size, None, *asked)
+            )
 
     def play(
         self, seeds: np.ndarray, on_step: Callable[[list[EpisodeBuffer]], None]
     ) -> None:
         """Plays the seeds' episodes; gives those that ended since to ``on_step``."""
         if self._workers is not None:
-            size = self._recipe.num_episodes
+            size = self._shard_size
             jobs = [(seeds[i : i + size],) for i in range(0, len(seeds), size)]
-            self._workers.run(
-                "played",
-                None,
-                jobs,
-                on_step,
-                lambda _: on_step([]),
-            )
+            self._workers.run("played", None, jobs, on_step, lambda _: on_step([]))
             return
 
         def hand_over(_: Any = None) -> None:
@@ -110,8 +101,8 @@ class Player:
             on_step(ended)
 
         tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
-        if self._recipe.target_return is not None:
-            tasks = tasks.asked_for(self._recipe.target_return)
+        if self._target_return is not None:
+            tasks = tasks.asked_for(self._target_return)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import ObservationStatistics
+from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints, Restored
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import Method
@@ -146,7 +146,7 @@ class GradientRun:
         return self._parts.rollout.evaluate(
             MeanPopulation(jax.tree.map(jnp.asarray, mean)),
             tasks,
-            TrainedMean(self.config, mean, self._statistics, 0).view(),
+            view_of(self.config, self._statistics),
             lambda _: check_stop(),
         )
 

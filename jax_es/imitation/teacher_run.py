@@ -49,9 +49,7 @@ def teach(
         if first:  # before the first one a teacher is what the seed makes it
             teacher.restore(state_file)
         progress = Progress(
-            -(-settings.steps // every),
-            first // every,
-            layout=EVALUATIONS,
+            -(-settings.steps // every), first // every, layout=EVALUATIONS
         )
         progress.message(
             opening(

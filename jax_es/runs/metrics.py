@@ -9,12 +9,14 @@ A run killed between the two then repeats that generation, and the record of its
 attempt is removed on resume.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import time
 from pathlib import Path
 
+from jax_es.checks import ConfigError
 from jax_es.runs.files import whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
@@ -22,11 +24,7 @@ from jax_es.runs.tracking import TensorBoard
 METRICS_FILE = "metrics.jsonl"
 
 
-class MetricsError(ValueError):
-    """Records that are missing or cannot be read; says what to do."""
-
-
-class MetricsWriter:
+class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
     """Appends a run's records to ``metrics.jsonl`` and to TensorBoard.
 
     Args:
@@ -36,7 +34,7 @@ class MetricsWriter:
             line are removed.
 
     Raises:
-        MetricsError: there are records that are not ours.
+        ConfigError: there are records that are not ours.
 
     Example::
 
@@ -75,10 +73,6 @@ class MetricsWriter:
         """Closes the files; closing twice does no harm."""
         self._tensorboard.close()
 
-    def __enter__(self) -> "MetricsWriter":
-        """Returns the writer itself."""
-        return self
-
     def __exit__(self, *exception: object) -> None:
         """Closes the files, as :meth:`close`."""
         self.close()
@@ -96,11 +90,10 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[GenerationRecord
         The records. A line that is still being written is left out.
 
     Raises:
-        ValueError: there is no ``metrics.jsonl``, or a line of it is not a record.
+        ConfigError: (a ``ValueError``) there is no ``metrics.jsonl``, or a line of it
+            is not a record.
     """
     path = Path(run_directory) / METRICS_FILE
-    if not path.exists():
-        raise MetricsError(f"{path} does not exist: give the directory of a run")
     return [_from_line(path, *numbered) for numbered in enumerate(_lines(path), 1)]
 
 
@@ -116,8 +109,8 @@ def _lines(path: Path) -> list[bytes]:
         # What follows the last line end is being written, or a kill cut it short.
         return path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
-        raise MetricsError(
-            f"{path} cannot be read ({error.strerror}): restore it from a backup"
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}): give the directory of a run"
         ) from error
 
 
@@ -128,7 +121,7 @@ def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
         known = {field.name: values.get(field.name) for field in FIELDS}
         return GenerationRecord(**{k: v for k, v in known.items() if v is not None})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise MetricsError(
+        raise ConfigError(
             f"line {number} of {path} is not a record ({error}): restore the file"
             " from a backup"
         ) from error

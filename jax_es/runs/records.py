@@ -143,7 +143,7 @@ def evaluation_record(
     lengths: ArrayLike,
     best: float,
     seconds_elapsed: float,
-    env_steps: int = 0,
+    **more: Any,
 ) -> GenerationRecord:
     """Returns the record of an evaluation without a population.
 
@@ -154,15 +154,15 @@ def evaluation_record(
         lengths: ``[E]``, theirs.
         best: highest mean evaluation return so far.
         seconds_elapsed: since the run began.
-        env_steps: those of ``total_env_steps`` that the evaluation took.
+        **more: further fields.
     """
     return GenerationRecord(
         generation=generation,
-        env_steps=env_steps,
         total_env_steps=total_env_steps,
         **evaluation_fields(returns, lengths),
         best_evaluation_return=best,
         seconds_elapsed=seconds_elapsed,
+        **more,
     )
 
 

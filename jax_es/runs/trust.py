@@ -21,34 +21,27 @@ _trusted: set[str] = set()
 """Modules that were trusted once: as good as imported, as long as the process lives."""
 
 
-def check_import(target: str, path: Path, trust: bool = False) -> None:
-    """Raises ``ConfigError`` unless a module is imported already, or trusted.
-
-    Args:
-        target: an environment's id or a policy's kind; most are no module's.
-        path: the run that names it, for the message.
-        trust: whether the user trusts it.
-    """
-    module, colon, _ = target.partition(":")
-    if trust:
-        _trusted.add(module)
-    require(
-        not colon or module in _trusted or module in sys.modules,
-        f"{path} names {target}, for which the module {module} would be imported, and "
-        "a module may run any code; if you trust it add --trust (from Python: "
-        f"trust=True, or import {module} first).",
-    )
-
-
 def check_imports(
     config: TrainConfig, path: Path, trust: bool = False, named: Collection[str] = ()
 ) -> None:
-    """Checks all that a run's configuration imports as :func:`check_import` does.
+    """Raises ``ConfigError`` unless all that a run imports is imported, or trusted.
 
-    What the user ``named`` on this command line is trusted.
+    Args:
+        config: the run's.
+        path: the run, for the message.
+        trust: whether the user trusts it.
+        named: what the user named on this command line, which is trusted.
     """
     for target in imported(config):
-        check_import(target, path, trust or target in named)
+        module = target.partition(":")[0]
+        if trust or target in named:
+            _trusted.add(module)
+        require(
+            module in _trusted or module in sys.modules,
+            f"{path} names {target}, for which the module {module} would be imported, "
+            "and a module may run any code; if you trust it add --trust (from Python: "
+            f"trust=True, or import {module} first).",
+        )
 
 
 def trust_source(init: str) -> None:

@@ -15,12 +15,7 @@ import jax
 import numpy as np
 
 import models
-from envs.atari_env import (
-    env_id_of,
-    is_atari,
-    make_single_atari_env,
-    single_atari_spec,
-)
+from envs.atari_env import env_id_of, is_atari, make_single_atari_env, single_atari_spec
 from envs.cores import available_cores
 from envs.damages import Damage, damage
 from envs.damages import damages as named_damages

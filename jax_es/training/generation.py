@@ -25,6 +25,7 @@ from jax_es.rollout.observation_statistics import (
 )
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
+from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
@@ -41,6 +42,7 @@ from jax_es.training.objective import (
     score,
 )
 from jax_es.training.parts import Parts, reference_shape
+from jax_es.training.recording import rollout_fields
 from jax_es.types import PyTree, needs_reference
 
 
@@ -130,6 +132,10 @@ class Generation(NamedTuple):
 
     state: TrainState
     """What the next generation starts from."""
+    best: TrainState | None
+    """Before the update, if its mean had the best evaluation so far."""
+    record: GenerationRecord
+    """What is written down of it."""
     evaluation: EpisodeResults
     """Episodes of this generation's mean, before the update."""
     population: EpisodeResults
@@ -138,28 +144,24 @@ class Generation(NamedTuple):
     """``[P]``, what the update saw."""
     info: Any
     """What ``tell`` reports."""
-    step_cap: int
-    """The cap that the members' episodes had."""
-    seconds: dict[str, float]
-    """Wall-clock by ``"policy"``, ``"environment"``, ``"noise"``, ``"update"`` and
-    ``"total"``."""
-    slot_utilization: float
-    """Live slot-steps / computed slot-steps."""
-    best: TrainState | None
-    """Before the update, if its mean had the best evaluation so far."""
-    about_commands: dict[str, Any]
-    """Fields of the record, where episodes were asked for a return."""
 
 
 def run_generation(
     parts: Parts,
     state: TrainState,
     on_step: Callable[[RolloutProgress], None] = lambda progress: None,
+    elapsed: Callable[[], float] = time.perf_counter,
 ) -> Generation:
     """Evaluates θ and its population, then updates θ.
 
     θ's own evaluation episodes share the rollout with the population's: alone they
     would leave nearly all slots idle.
+
+    Args:
+        parts: from :func:`~jax_es.training.parts.build`.
+        state: from the generation before.
+        on_step: called often; what it raises ends the generation.
+        elapsed: seconds since the run began.
     """
     config = parts.config
     started = time.perf_counter()
@@ -186,33 +188,35 @@ def run_generation(
         seen += (behaviour(told, members.member, evaluated, judged),)
     es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, *seen))
     finished = time.perf_counter()
-    return Generation(
-        state=judged.state._replace(
-            es=es_state,
-            observation_statistics=merge(
-                state.observation_statistics, result.observations
-            ),
-            step_cap=next_step_cap(parts, told.lengths),
-            num_pairs=next_num_pairs(config.es, told.lengths),
-            total_env_steps=state.total_env_steps + result.env_steps,
-            commands=next_commands(config.es, judged.state.commands, told.returns),
-        ),
-        evaluation=evaluated,
-        population=told,
-        fitness=told_fitness,
-        info=info,
-        step_cap=state.step_cap,
-        seconds={
-            **result.seconds,
-            "update": finished - update_started,
-            "total": finished - started,
-        },
-        slot_utilization=result.slot_utilization,
-        best=judged.state if judged.is_best else None,
-        about_commands=record_fields(
-            asks, judged.state.commands, judged.error, told_errors
-        ),
+    new_state = judged.state._replace(
+        es=es_state,
+        observation_statistics=merge(state.observation_statistics, result.observations),
+        step_cap=next_step_cap(parts, told.lengths),
+        num_pairs=next_num_pairs(config.es, told.lengths),
+        total_env_steps=state.total_env_steps + result.env_steps,
+        commands=next_commands(config.es, judged.state.commands, told.returns),
     )
+    seconds = {
+        **result.seconds,
+        "update": finished - update_started,
+        "total": finished - started,
+    }
+    reported = info._asdict()
+    reported.pop("num_nonfinite", None)  # of members, where the record counts episodes
+    record = GenerationRecord(
+        generation=generation,
+        total_env_steps=new_state.total_env_steps,
+        fitness_mean=return_statistics(told_fitness).mean,
+        step_cap=state.step_cap,
+        best_evaluation_return=new_state.best_evaluation_return,
+        **record_fields(asks, judged.state.commands, judged.error, told_errors),
+        **reported,
+        slot_utilization=result.slot_utilization,
+        seconds_elapsed=elapsed(),
+        **rollout_fields(told, evaluated, seconds),
+    )
+    best = judged.state if judged.is_best else None
+    return Generation(new_state, best, record, evaluated, told, told_fitness, info)
 
 
 def view(config: TrainConfig, state: TrainState) -> View:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -42,6 +43,8 @@ class TrainedMean(NamedTuple):
     """``[R, …]``, of a policy that needs a reference batch; ``()`` for others."""
     method: Method = OPENAI_ES
     """How the run was trained."""
+    path: Path = Path()
+    """The run's folder, if it was read from one."""
 
     def state(self) -> PyTree:
         """Returns all that it acts with, laid out as in a checkpoint."""
@@ -88,8 +91,9 @@ def load_mean(
             f"checkpoint {checkpoint} of {directory.path} is not a training state of "
             f"jax-es (no {error}); choose another checkpoint."
         ) from error
-    reference = state.get("reference", ())
-    return TrainedMean(config, mean, statistics, restored.step, reference, method)
+    reference, step = state.get("reference", ()), restored.step
+    path = directory.path
+    return TrainedMean(config, mean, statistics, step, reference, method, path)
 
 
 class LoadedPolicy:

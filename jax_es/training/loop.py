@@ -6,7 +6,6 @@ same numbers.
 """
 
 import contextlib
-import dataclasses
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -36,10 +35,10 @@ from jax_es.training.generation import (
     template_state,
     view,
 )
+from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts, build
-from jax_es.training.recording import generation_record
-from jax_es.training.warm_start import Source, find_source, first_state, provenance
+from jax_es.training.warm_start import find_source, first_state, provenance
 
 
 class TrainingResult(NamedTuple):
@@ -62,7 +61,7 @@ def begin(
     run: RunDirectory,
     resume: bool,
     preset: str,
-    source: Source | None = None,
+    source: TrainedMean | None = None,
 ) -> TrainState:
     """Creates the run, or checks and takes up the one that is there.
 
@@ -110,7 +109,7 @@ def begin(
 
 
 def _first_state(
-    parts: Parts, checkpoints: Checkpoints, source: Source | None
+    parts: Parts, checkpoints: Checkpoints, source: TrainedMean | None
 ) -> TrainState:
     """Returns the state before the first generation.
 
@@ -165,11 +164,11 @@ def run_training(
         try:
             while not is_finished(config, state):
                 progress.generation_started(int(state.es.generation))
-                generation = run_generation(parts, state, on_step)
+                generation = run_generation(parts, state, on_step, writer.elapsed)
+                record = generation.record
                 if generation.best is not None:
                     best = generation.best
                     checkpoints.save_best(int(best.es.generation), best)
-                record = generation_record(generation, writer.elapsed())
                 # The record first: a run killed before the checkpoint repeats the
                 # generation, and its first record is dropped.
                 writer.write(record)
@@ -232,18 +231,19 @@ def _evaluate_final(
     population = parts.strategy.ask(state.es)
     result = parts.rollout.evaluate(population, tasks, view(config, state), on_step)
     judged = judge(config, state, tasks, result.returns)
+    generation = int(state.es.generation)
+    asks = asked(config.es, state.commands, generation)
     record = evaluation_record(
-        int(state.es.generation),
+        generation,
         state.total_env_steps + result.env_steps,
         result.returns,
         result.lengths,
         judged.state.best_evaluation_return,
         elapsed(),
-        result.env_steps,
+        env_steps=result.env_steps,
+        **record_fields(asks, judged.state.commands, judged.error),
     )
-    asks = asked(config.es, state.commands, record.generation)
-    more = record_fields(asks, judged.state.commands, judged.error)
-    return judged, dataclasses.replace(record, **more)
+    return judged, record
 
 
 def train_run(

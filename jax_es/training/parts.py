@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_es.checks import require
 from jax_es.config import ESTIMATING
-from jax_es.distributed.sharded import ShardedEvaluator, unpacked
+from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.distributed.workers import Workers
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
@@ -21,12 +21,7 @@ from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import EpisodeResults, Evaluator
-from jax_es.rollout.memory import (
-    ENV_BYTES,
-    TASK_BYTES,
-    check_memory,
-    num_bytes,
-)
+from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
@@ -39,7 +34,7 @@ from jax_es.training.build import (
     slot_groups,
 )
 from jax_es.training.load_policy import check_asked
-from jax_es.training.shards import block_size, shard_size
+from jax_es.training.shards import block_size, on_one_core, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
 
@@ -291,9 +286,7 @@ class WorkerEngine:
     """
 
     def __init__(self, config: TrainConfig, num_tasks: int) -> None:
-        rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
-        config = dataclasses.replace(config, rollout=rollout)
-        self.parts = build_evaluation(config, num_tasks)
+        self.parts = build_evaluation(on_one_core(config), num_tasks)
         self._sum = spread_weighted_sum(
             make_noise(config.es), self.parts.devices, block=block_size(config.es)
         )
@@ -301,10 +294,10 @@ class WorkerEngine:
 
     def evaluate(self, shared: PyTree, tasks: Tasks) -> EpisodeResults:
         """Runs a shard; ``shared`` is population and view."""
-        population, view = unpacked(shared)
+        population, view = shared
         return self.parts.rollout.evaluate(population, tasks, view)
 
     def weighted_sum(self, shared: PyTree, first: int, weights: np.ndarray) -> PyTree:
         """Returns Σᵢ wᵢ εᵢ of a block that begins with pair ``first``."""
-        key, mean = unpacked(shared)
+        key, mean = shared
         return jax.device_get(self._sum(key, weights, mean, first))

@@ -1,35 +1,10 @@
-"""What is recorded of a generation."""
+"""What is recorded of a generation's episodes."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.runs.records import (
-    GenerationRecord,
-    evaluation_fields,
-    return_statistics,
-)
-from jax_es.training.generation import Generation
-
-
-def generation_record(generation: Generation, elapsed: float) -> GenerationRecord:
-    """Summarises a generation, so many seconds after the run began."""
-    info = generation.info._asdict()
-    info.pop("num_nonfinite", None)  # of members, where the record counts episodes
-    return GenerationRecord(
-        generation=int(generation.state.es.generation) - 1,
-        total_env_steps=generation.state.total_env_steps,
-        fitness_mean=return_statistics(generation.fitness).mean,
-        step_cap=generation.step_cap,
-        best_evaluation_return=generation.state.best_evaluation_return,
-        **generation.about_commands,
-        **info,
-        slot_utilization=generation.slot_utilization,
-        seconds_elapsed=elapsed,
-        **rollout_fields(
-            generation.population, generation.evaluation, generation.seconds
-        ),
-    )
+from jax_es.runs.records import evaluation_fields, return_statistics
 
 
 def rollout_fields(

@@ -23,6 +23,7 @@ from jax_es.distributed.workers import Workers
 from jax_es.rollout.devices import release_programs
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
+from jax_es.runs.records import nulled
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import for_run
@@ -110,13 +111,9 @@ def train_seeds(
 
 def _finish(folder: RunDirectory, seed: int, result: TrainingResult) -> None:
     """Records that a seed is trained to its end, and lets go of its programs."""
-    values = {
-        name: value if math.isfinite(value) else None  # as in metrics.jsonl
-        for name, value in result._asdict().items()
-        if name in SeedResult._fields
-    }
+    values = {name: getattr(result, name) for name in SeedResult._fields[1:]}
     results = folder.record()["results"]
-    folder.update(results={**results, str(seed): values})
+    folder.update(results={**results, str(seed): nulled(values)})
     release_programs()
 
 
@@ -158,13 +155,6 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
     added = range(config.seed + before, config.seed + num_seeds)
     if config.init is not None and added:
         check_buildable(config, added)
-    # All of them before the first is trained, which may take hours.
-    for seed in range(config.seed, config.seed + num_seeds):
-        run = RunDirectory(folder.path / f"seed-{seed}")
-        if run.exists():
-            run.check_resumable(dataclasses.replace(config, seed=seed))
-        else:
-            run.check_new()
     record: dict[str, Any] = {"config": to_dict(config), "num_seeds": num_seeds}
     limits = {"num_generations", "max_env_steps", "stop_at_return"}
     if limits & {*differences(stored, config)}:

@@ -38,6 +38,12 @@ def block_size(config: ESConfig) -> int:
     return min(PAIRS_PER_CALL, max(PAIRS_PER_CALL // 4, -(-config.num_pairs // BLOCKS)))
 
 
+def on_one_core(config: TrainConfig) -> TrainConfig:
+    """Returns the configuration with a worker's one device and one thread."""
+    rollout = dataclasses.replace(config.rollout, num_devices=1, num_threads=1)
+    return dataclasses.replace(config, rollout=rollout)
+
+
 def on_workers(config: TrainConfig) -> TrainConfig:
     """Fills in a worker's devices and slots, and the size of shards."""
     rollout = config.rollout

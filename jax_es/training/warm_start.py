@@ -6,7 +6,7 @@ and a reference batch. The optimizer's momentum, the noise and the step cap star
 
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,16 +41,7 @@ NORMALIZING = tuple(
 """Fields in which the two runs may not differ once θ saw through statistics."""
 
 
-class Source(NamedTuple):
-    """The run that another one begins with."""
-
-    run: RunDirectory
-    """Its folder."""
-    trained: TrainedMean
-    """Its θ, at the checkpoint that was asked for."""
-
-
-def find_source(parts: Parts) -> Source | None:
+def find_source(parts: Parts) -> TrainedMean | None:
     """Reads the run that ``init`` names, and checks that its θ fits; writes nothing.
 
     Args:
@@ -69,11 +60,11 @@ def find_source(parts: Parts) -> Source | None:
     try:
         run = _run(Path(config.init), config.seed)
         trained = load_mean(run.path, config.init_checkpoint)
-        _check_spaces(run, trained, parts)
-        _check_acts_alike(run, trained, parts)
+        _check_spaces(trained, parts)
+        _check_acts_alike(trained, parts)
     except ValueError as error:
         raise ConfigError(f"--init: {error}") from error
-    return Source(run, trained)
+    return trained
 
 
 def _run(path: Path, seed: int) -> RunDirectory:
@@ -90,7 +81,7 @@ def _run(path: Path, seed: int) -> RunDirectory:
     return run
 
 
-def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+def _check_spaces(trained: TrainedMean, parts: Parts) -> None:
     """Rejects an environment with other observations or actions."""
     there, here = trained.config.env, parts.config.env
     if there == here:
@@ -100,7 +91,7 @@ def _check_spaces(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None
     sizes_here = _sizes(env.single_observation_space, env.single_action_space)
     require(
         sizes_there == sizes_here,
-        f"{run.path} was trained on {there.id} ({sizes_there}), which does not fit "
+        f"{trained.path} was trained on {there.id} ({sizes_there}), which does not fit "
         f"{here.id} ({sizes_here}); choose another run or another --env.id.",
     )
 
@@ -113,14 +104,14 @@ def _sizes(observation_space: Any, action_space: Any) -> str:
     return f"{unit} {observation_space.shape}, {kind} actions of {num_outputs}"
 
 
-def _check_acts_alike(run: RunDirectory, trained: TrainedMean, parts: Parts) -> None:
+def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
     """Rejects weights that would have another shape or meaning, or see otherwise."""
     there, here = trained.config, parts.config
     kind, policy = policy_kind(here.policy), parts.policy
     require(
         policy_kind(there.policy) == kind,
-        f"{run.path} has policy {policy_kind(there.policy)}, not {kind}; add --policy "
-        f"{policy_kind(there.policy)} or choose another run.",
+        f"{trained.path} has policy {policy_kind(there.policy)}, not {kind}; add "
+        f"--policy {policy_kind(there.policy)} or choose another run.",
     )
     statistics, free = trained.statistics, FREE_TO_DIFFER.get(kind, ())
     is_normalized = statistics is not None and statistics.count > 0
@@ -137,35 +128,33 @@ def _check_acts_alike(run: RunDirectory, trained: TrainedMean, parts: Parts) -> 
     options = [word for f, (old, _) in changed.items() for word in option(f, old)]
     require(
         not changed,
-        f"θ of {run.path} would not act as it did: {listed}; add {shlex.join(options)} "
-        "or choose another run.",
+        f"θ of {trained.path} would not act as it did: {listed}; add "
+        f"{shlex.join(options)} or choose another run.",
     )
     check_fits(trained, policy)
     if needs_reference(policy):
         require(
             np.shape(trained.reference)[:1] == (policy.reference_size,),
-            f"{run.path} has no reference batch of {policy.reference_size} "
+            f"{trained.path} has no reference batch of {policy.reference_size} "
             "observations, which its policy needs; choose another checkpoint.",
         )
 
 
-def first_state(parts: Parts, source: Source | None) -> TrainState:
+def first_state(parts: Parts, source: TrainedMean | None) -> TrainState:
     """Returns the state before the first generation."""
     if source is None:
         return initial_state(parts)
-    trained = source.trained
-    mean = jax.tree.map(jnp.asarray, trained.mean)
-    reference = trained.reference if needs_reference(parts.policy) else ()
+    mean = jax.tree.map(jnp.asarray, source.mean)
+    reference = source.reference if needs_reference(parts.policy) else ()
     state = initial_state(parts, mean, reference)
-    if parts.config.rollout.observation_statistics and trained.statistics is not None:
-        state = state._replace(observation_statistics=trained.statistics)
+    if parts.config.rollout.observation_statistics and source.statistics is not None:
+        state = state._replace(observation_statistics=source.statistics)
     return state
 
 
-def provenance(source: Source | None) -> dict[str, Any]:
+def provenance(source: TrainedMean | None) -> dict[str, Any]:
     """Returns what a run's record says of where its θ is from, as JSON values."""
     if source is None:
         return {}
-    run, trained = source
-    where = {"run": str(run.path), "checkpoint": trained.generation}
-    return {"init": {**where, "method": trained.method}}
+    where = {"run": str(source.path), "checkpoint": source.generation}
+    return {"init": {**where, "method": source.method}}

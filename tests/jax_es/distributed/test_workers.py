@@ -14,7 +14,7 @@ from jax_es.checks import ConfigError
 from jax_es.distributed import session, worker, workers
 from jax_es.distributed.member import Patience
 from jax_es.evaluation import conditions
-from jax_es.imitation.demonstrations import Player, PlayerRecipe
+from jax_es.imitation.demonstrations import Player
 from jax_es.runs import machine
 from jax_es.runs.directory import RunDirectory
 from tests.comparing import assert_equal_bits, numbers
@@ -235,8 +235,7 @@ def test_evaluations_and_collections_do_not_depend_on_workers(started, tmp_path)
             )
             (one,) = conditions.evaluate_experiment(group, [base], 40, 0)
             played = []
-            recipe = PlayerRecipe(group.trained[path], 40, action_noise=0.1)
-            player = Player(recipe, team)
+            player = Player(group.trained[path], 40, action_noise=0.1, workers=team)
             player.play(np.arange(40), played.extend)
             player.close()
             episodes = [(each.seed, each.rewards) for each in played]

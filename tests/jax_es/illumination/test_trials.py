@@ -1,11 +1,8 @@
 """Intelligent trial and error on archives made by hand."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from jax_es.checks import ConfigError
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.settings import ArchiveConfig, TrialConfig, axes_of
 from jax_es.illumination.trials import Search
@@ -100,18 +97,3 @@ def test_a_trial_that_failed_counts_as_standing(archive):
     it = search(archive)
     it.tell(9, np.nan)
     assert it.fitness == [0.0] and np.isfinite(it.expected()[0]).all()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("kappa", -1.0),
-        ("length_scale", 0.0),
-        ("enough", 1.5),
-        ("trials", 0),
-        ("reevaluations", -1),
-    ],
-)
-def test_settings_that_cannot_be(field, value):
-    with pytest.raises(ConfigError, match=f"{field} must be"):
-        dataclasses.replace(TrialConfig(), **{field: value})

@@ -25,7 +25,6 @@ def config(env_id="InvertedPendulum-v5"):
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "there"))
-    monkeypatch.chdir(tmp_path)
     return tmp_path / "there"
 
 

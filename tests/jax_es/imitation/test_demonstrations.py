@@ -75,10 +75,7 @@ def seeds(path):
 
 @pytest.mark.parametrize(
     ("name", "env_id", "limit", "noise"),
-    [
-        ("mlp", "Hopper-v5", LIMIT, "0.6"),
-        ("cart", "CartPole-v1", 12, "0"),
-    ],
+    [("mlp", "Hopper-v5", LIMIT, "0.6"), ("cart", "CartPole-v1", 12, "0")],
 )
 def test_gymnasium_repeats_every_episode_to_the_bit(
     runs, monkeypatch, name, env_id, limit, noise

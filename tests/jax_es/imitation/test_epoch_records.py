@@ -3,12 +3,7 @@
 import io
 
 from jax_es.cli.progress import Progress
-from jax_es.imitation.epoch_records import (
-    EPOCHS,
-    EpochRecord,
-    read_epochs,
-    write_epoch,
-)
+from jax_es.imitation.epoch_records import EPOCHS, EpochRecord, read_epochs, write_epoch
 
 
 def record(epoch, loss=0.25):

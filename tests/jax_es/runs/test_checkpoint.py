@@ -106,13 +106,6 @@ def test_restores_every_bit_dtype_and_container(tmp_path):
     assert_identical(restored, state)
 
 
-def test_template_may_be_abstract(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(2, small_state(2))
-    template = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), SMALL)
-    assert_small_state(checkpoints.restore(2, template))
-
-
 def test_without_a_template_gives_dictionaries_of_numpy_arrays(tmp_path):
     state = full_state()
     checkpoints = Checkpoints(tmp_path)

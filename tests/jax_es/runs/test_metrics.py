@@ -109,7 +109,7 @@ def test_a_damaged_line_is_named(tmp_path, line):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"metrics.jsonl does not exist: give"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl cannot be read .*: give"):
         read_metrics(tmp_path)
 
 

@@ -77,10 +77,6 @@ def test_offline_it_gets_every_record_of_each_seed(tmp_path):
     assert len(ids) == 2
 
 
-def test_without_it_one_line_names_the_extra(monkeypatch, tmp_path, capsys):
+def test_without_it_one_line_names_the_extra(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.chdir(tmp_path)
-    assert train.main(OPTIONS) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--track wandb needs Weights & Biases" in line and "'.[track]'" in line
-    assert list(tmp_path.iterdir()) == []
+    refused(train.main, OPTIONS, "--track wandb needs Weights & Biases", "'.[track]'")

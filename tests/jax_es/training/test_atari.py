@@ -11,10 +11,7 @@ from jax_es import load_policy, train_run
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.evaluate import main as evaluate
 from jax_es.presets import preset
-from jax_es.rollout.observation_statistics import (
-    View,
-    mean_and_std,
-)
+from jax_es.rollout.observation_statistics import View, mean_and_std
 from jax_es.train import main as train
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training import generation
@@ -56,10 +53,7 @@ def tiny(num_slots, num_devices, policy=TRANSFORMERS["cache"], perturbation="low
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "perturbation"),
-    [
-        (TRANSFORMERS["window"], "full"),
-        (CNN, "low-rank"),
-    ],
+    [(TRANSFORMERS["window"], "full"), (CNN, "low-rank")],
     ids=["window", "cnn"],
 )
 def test_returns_do_not_depend_on_the_schedule(policy, perturbation):

@@ -28,7 +28,6 @@ from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import (
     evaluation_tasks,
-    fitness,
     initial_state,
     next_num_pairs,
     next_step_cap,
@@ -37,12 +36,8 @@ from jax_es.training.generation import (
     score,
     template_state,
 )
-from jax_es.training.loop import (
-    begin,
-    run_training,
-)
+from jax_es.training.loop import begin, run_training
 from jax_es.training.parts import Parts
-from jax_es.training.recording import generation_record
 from models import DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 from tests.probe_envs import TargetEnv
@@ -95,9 +90,7 @@ def train(parts, run, resume=False, check_stop=lambda: None, callbacks=()):
 def es_config(episodes=3, common_seeds="pair", fraction=0.2, **fields):
     return TrainConfig(
         es=ESConfig(
-            num_pairs=5,
-            episodes_per_member=episodes,
-            common_seeds=common_seeds,
+            num_pairs=5, episodes_per_member=episodes, common_seeds=common_seeds
         ),
         rollout=RolloutConfig(statistics_fraction=fraction, **fields),
         seed=3,
@@ -178,15 +171,6 @@ def test_an_odd_population_has_a_last_member_without_a_partner():
     assert [len(field) for field in tasks[:4]] == [10] * 4
 
 
-def test_fitness_averages_a_members_episodes():
-    # [N, episodes, 2]: pair 0 has (1, 2) and (3, 6), pair 1 (−1, 0) and (NaN, 4).
-    returns = np.array([1.0, 2, 3, 6, -1, 0, np.nan, 4])
-    played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(8))
-    member = population_tasks(es_config(episodes=2), 0, 9, 4).member
-    config = ESConfig(num_pairs=2, episodes_per_member=2)
-    np.testing.assert_array_equal(fitness(played, member, config), [2, 4, np.nan, 2])
-
-
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
@@ -256,7 +240,7 @@ def test_the_cap_cuts_members_alone_and_follows_their_lengths(parts):
     generation = run_generation(parts, state)
     np.testing.assert_array_equal(generation.population.lengths, 2)
     assert generation.evaluation.lengths.max() > 2
-    assert generation.step_cap == 2
+    assert generation.record.step_cap == 2
     assert generation.state.step_cap == 3  # 1.2 · 2, rounded up
 
 
@@ -345,7 +329,7 @@ def test_a_broken_return_ranks_worst_and_the_run_goes_on(parts, kind):
     generation = run_generation(parts, state)
     returns = generation.population.returns
     assert np.flatnonzero(~np.isfinite(returns)).tolist() == members
-    record = generation_record(generation, 1.0)
+    record = generation.record
     assert record.num_nonfinite == int(generation.info.num_nonfinite) == 2
     assert record.num_failed == (2 if kind == "failed" else 0)
     finite = np.delete(healthy.population.returns, members)
@@ -382,7 +366,7 @@ def test_only_the_first_generation_compiles(compilations, tmp_path):
     run.create(parts.config, "probe")
     with MetricsWriter(run.path) as writer:
         for generation in generations:
-            writer.write(generation_record(generation, 1.0))
+            writer.write(generation.record)
     Checkpoints(run.checkpoints).save(4, generations[-1].state)
     state = begin(with_config(parts, num_generations=9), run, True, "probe")
     compilations.clear()
@@ -546,7 +530,7 @@ def test_without_the_healthy_reward_the_update_is_that_of_a_task_without_it():
         plain.population.returns + 3.0 * plain.population.lengths,
     )
     assert_equal_bits(paid.state.es.mean, plain.state.es.mean)
-    record = generation_record(paid, 1.0)
+    record = paid.record
     assert record.return_mean > 0 > record.fitness_mean
     assert record.best_evaluation_return == score(paid.evaluation.returns) > 0
 

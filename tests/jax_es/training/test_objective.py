@@ -11,11 +11,7 @@ import pytest
 from jax_es.config import ESConfig
 from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.train_config import TrainConfig
-from jax_es.training.generation import (
-    initial_state,
-    population_tasks,
-    run_generation,
-)
+from jax_es.training.generation import initial_state, population_tasks, run_generation
 from jax_es.training.objective import (
     Asked,
     CommandState,
@@ -26,7 +22,6 @@ from jax_es.training.objective import (
     population_commands,
 )
 from jax_es.training.parts import WorkerEngine
-from jax_es.training.recording import generation_record
 from models import MLPConfig
 from tests.comparing import assert_equal_bits
 from tests.jax_es.training.test_loop import make_parts
@@ -141,7 +136,7 @@ def trained(parts, generations):
     for _ in range(generations):
         generation = run_generation(parts, state)
         state = generation.state
-        records.append(generation_record(generation, 1.0))
+        records.append(generation.record)
     return state, records
 
 

@@ -54,7 +54,6 @@ def files(tmp_path, monkeypatch):
     }.items():
         (tmp_path / name).write_text(text)
     before = set(gymnasium.registry)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     for module in ("my_robot", "other_robots"):
@@ -106,11 +105,7 @@ def test_it_trains_is_evaluated_and_acts(files, capsys):
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        (
-            "NoModel",
-            ValueError,
-            "has no model: ParseXML: Error opening file .*none",
-        ),
+        ("NoModel", ValueError, "has no model: ParseXML: Error opening file .*none"),
         ("NoRange", EnvironmentFailure, "actuator 0 without ctrlrange in no_range.xml"),
         ("OneArray", EnvironmentFailure, r"ndarray \(2, 5\) from observation, expe"),
         ("Column", EnvironmentFailure, r"\(2, 1\) from reward, expected \[N\] numb"),

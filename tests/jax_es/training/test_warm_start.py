@@ -27,11 +27,7 @@ from jax_es.training.loop import train_run
 from jax_es.training.parts import build
 from jax_es.training.seeds import train_seeds
 from jax_es.training.warm_start import find_source, first_state
-from models import (
-    CNNConfig,
-    DecisionTransformerConfig,
-    MLPConfig,
-)
+from models import CNNConfig, DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 
 MLP = MLPConfig(hidden_sizes=(4,))
@@ -133,7 +129,7 @@ def test_es_goes_on_from_its_own_last_weights(sources, folder):
     old = tiny(statistics=True)
     config = dataclasses.replace(old, init=str(sources / "es"), init_checkpoint="last")
     state, source = starting(config)
-    assert source.trained.generation == 2
+    assert source.generation == 2
     theirs = Checkpoints(sources / "es" / "checkpoints").restore("last").state
     assert_equal_bits(state.es.mean, theirs["es"]["mean"])
     assert_equal_bits(
@@ -151,8 +147,8 @@ def test_es_goes_on_from_its_own_last_weights(sources, folder):
     # What generation 0 evaluates is what the other run ended with, on the same seeds.
     first = run_generation(build(config), state).evaluation
     expected, unseen = (
-        evaluated(folder, old, source.trained.mean, statistics)
-        for statistics in (source.trained.statistics, None)
+        evaluated(folder, old, source.mean, statistics)
+        for statistics in (source.statistics, None)
     )
     # Except for rounding: an evaluation alone is another compiled program.
     np.testing.assert_allclose(first.returns, expected.returns, rtol=1e-6)
@@ -161,11 +157,7 @@ def test_es_goes_on_from_its_own_last_weights(sources, folder):
 
 @pytest.mark.parametrize(
     ("name", "here", "expected"),
-    [
-        ("normalised", True, "theirs"),
-        ("clone", True, "none"),
-        ("clone", False, "none"),
-    ],
+    [("normalised", True, "theirs"), ("clone", True, "none"), ("clone", False, "none")],
 )
 def test_statistics_begin_where_the_other_run_ended(sources, name, here, expected):
     state, _ = starting(tiny(statistics=here, init=str(sources / name)))
