@@ -22,7 +22,8 @@ from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
-from jax_es.runs.records import spread
+from jax_es.runs.metrics import read_metrics
+from jax_es.runs.records import GenerationRecord, spread
 from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
 
@@ -157,9 +158,9 @@ def trained(folder: str, is_short: bool = False) -> str:
     lines = []
     for row in rows:
         returns = [reports[run.path]["return_mean"] for run in row.runs]
-        last = [run.records[-1] for run in row.runs]
-        steps = statistics.median(record.total_env_steps for record in last)
-        minutes = statistics.median(record.seconds_elapsed for record in last) / 60
+        spent = [costs_of(run) for run in row.runs]
+        steps, seconds = (statistics.median(each) for each in zip(*spent, strict=True))
+        minutes = seconds / 60
         cores = record(row.runs[0])["machine"]["cores"]
         costs = [count(steps), f"{minutes:.0f}" if minutes > 3 else f"{minutes:.1f}"]
         costs += [f"{minutes * cores / 60:.1f}"] * (folder == "robots")
@@ -196,7 +197,7 @@ def robots_published() -> str:
                 for run in row.runs
                 if (row.task, row.policy) == (figure["task"], policy)
             ]
-            steps = [steps_to_reach(run.records, level) for run in runs]
+            steps = [steps_to_reach(run.records, level, before(run)) for run in runs]
             line.append(over_seeds(steps) if runs else "not run")
         lines.append(line)
     heads = ["task", "return", "published", "cost there", *policies]
@@ -268,10 +269,26 @@ def thresholds() -> str:
     return table(heads, lines).rstrip()
 
 
-def steps_to_reach(records: Sequence[Any], value: float) -> int | None:
+def before(run: Run) -> list[GenerationRecord]:
+    """The records of the run in coarse physics that it went on from, if there was."""
+    folder = Path(run.path) / "coarse"
+    return read_metrics(folder) if folder.exists() else []
+
+
+def costs_of(run: Run) -> tuple[int, float]:
+    """Environment steps and seconds, with those in coarse physics."""
+    ends = [records[-1] for records in (before(run), run.records) if records]
+    steps = sum(record.total_env_steps for record in ends)
+    return steps, sum(record.seconds_elapsed for record in ends)
+
+
+def steps_to_reach(
+    records: Sequence[Any], value: float, earlier: Sequence[Any] = ()
+) -> int | None:
     """The steps until the first evaluation of at least ``value``; None if never."""
+    offset = earlier[-1].total_env_steps if earlier else 0
     reached = (r.total_env_steps for r in records if r.evaluation_return_mean >= value)
-    return next(reached, None)
+    return next((offset + steps for steps in reached), None)
 
 
 def over_seeds(steps: Sequence[int | None]) -> str:
