@@ -270,14 +270,14 @@ def thresholds() -> str:
 
 
 def before(run: Run) -> list[GenerationRecord]:
-    """The records of the run in coarse physics that it went on from, if there was."""
-    folder = Path(run.path) / "coarse"
-    return read_metrics(folder) if folder.exists() else []
+    """The last records of the runs that it went on from one after the other."""
+    folders = sorted(Path(run.path).glob("before-*"))
+    return [read_metrics(folder)[-1] for folder in folders]
 
 
 def costs_of(run: Run) -> tuple[int, float]:
-    """Environment steps and seconds, with those in coarse physics."""
-    ends = [records[-1] for records in (before(run), run.records) if records]
+    """Environment steps and seconds, with those of the runs before."""
+    ends = [*before(run), run.records[-1]]
     steps = sum(record.total_env_steps for record in ends)
     return steps, sum(record.seconds_elapsed for record in ends)
 
@@ -286,9 +286,9 @@ def steps_to_reach(
     records: Sequence[Any], value: float, earlier: Sequence[Any] = ()
 ) -> int | None:
     """The steps until the first evaluation of at least ``value``; None if never."""
-    offset = earlier[-1].total_env_steps if earlier else 0
+    spent = sum(record.total_env_steps for record in earlier)
     reached = (r.total_env_steps for r in records if r.evaluation_return_mean >= value)
-    return next((offset + steps for steps in reached), None)
+    return next((spent + steps for steps in reached), None)
 
 
 def over_seeds(steps: Sequence[int | None]) -> str:
