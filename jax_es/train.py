@@ -22,7 +22,7 @@ from jax_es.cli.train_program import Request, RunArguments, stored_run, train_pr
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
 from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
-from jax_es.runs.directory import RunDirectory, trust_option
+from jax_es.runs.directory import RunDirectory, check_method, trust_option
 from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
@@ -124,6 +124,7 @@ def parse(argv: list[str]) -> Request:
     config = with_game(arguments.config)
     if arguments.resume:
         run = arguments.run_to_resume(config, line)
+        check_method(run, OPENAI_ES)
         config = run.with_stored_machine(config)
         run.check_resumable(config)
         require(

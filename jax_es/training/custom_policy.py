@@ -44,10 +44,10 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     Raises:
         ConfigError: if there is no such thing, or it has no such option.
 
-    Example:
-        >>> import dataclasses, jax_es
-        >>> policy = jax_es.custom_policy("models.layers:Dense", features=6)
-        >>> config = dataclasses.replace(jax_es.preset("half-cheetah"), policy=policy)
+    Example::
+
+        policy = jax_es.custom_policy("my_networks:Network", width=32)
+        config = dataclasses.replace(jax_es.preset("half-cheetah"), policy=policy)
     """
     if isinstance(network, str):
         target = network

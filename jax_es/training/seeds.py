@@ -155,6 +155,13 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
     added = range(config.seed + before, config.seed + num_seeds)
     if config.init is not None and added:
         check_buildable(config, added)
+    # All of them before the first is trained, which may take hours.
+    for seed in range(config.seed, config.seed + num_seeds):
+        run = RunDirectory(folder.path / f"seed-{seed}")
+        if run.exists():
+            run.check_resumable(dataclasses.replace(config, seed=seed))
+        else:
+            run.check_new()
     record: dict[str, Any] = {"config": to_dict(config), "num_seeds": num_seeds}
     limits = {"num_generations", "max_env_steps", "stop_at_return"}
     if limits & {*differences(stored, config)}:
