@@ -75,8 +75,11 @@ class Row(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What trains seed S."""
+        """What trains seed S; several runs one after the other have a script."""
         run = self.runs[0]
+        if before(run):
+            task, _, kind = Path(run.path).parent.name.partition("-")
+            return f"bash results/{task}.sh {kind} S"
         default = DEFAULTS.get(run.method.name)
         as_default = [
             name
@@ -113,7 +116,8 @@ def policy_name(run: Run) -> str:
         alike = len({*sizes}) == 1
         shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
         name = f"{name} {shape}"
-    return run.variant.replace(kind, name, 1)
+    variant = run.variant.rpartition(", after ")[0] if before(run) else run.variant
+    return variant.replace(kind, name, 1)
 
 
 def learning(folder: Path) -> str:
@@ -182,7 +186,8 @@ def trained(folder: str, is_short: bool = False) -> str:
 
 def robots_published() -> str:
     """Published figures, and the environment steps to the same return here."""
-    rows = read_rows(RESULTS / "robots") + read_rows(RESULTS / "unfinished")
+    rows = read_rows(RESULTS / "unfinished") + read_rows(RESULTS / "robots")
+    runs = {(row.task, row.policy): row.runs for row in rows}  # finished ones if any
     policies = ["linear", "Decision Transformer, cache"]
     lines = []
     for figure in read(RESULTS / "published.json")["robots"]:
@@ -191,14 +196,9 @@ def robots_published() -> str:
         line = [figure["task"], f"{level:g}", figure["who"]]
         line.append(cost or count(figure["steps"]))
         for policy in policies:
-            runs = [
-                run
-                for row in rows
-                for run in row.runs
-                if (row.task, row.policy) == (figure["task"], policy)
-            ]
-            steps = [steps_to_reach(run.records, level, before(run)) for run in runs]
-            line.append(over_seeds(steps) if runs else "not run")
+            of_policy = runs.get((figure["task"], policy), ())
+            steps = [steps_to_reach(r.records, level, before(r)) for r in of_policy]
+            line.append(over_seeds(steps) if steps else "not run")
         lines.append(line)
     heads = ["task", "return", "published", "cost there", *policies]
     return table(heads, lines).rstrip()

@@ -2,14 +2,17 @@
 
 import importlib.util
 import math
+import os
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from jax_es import train
+from jax_es.analysis.curves import read_runs
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
@@ -50,12 +53,44 @@ def test_markers_and_tables_belong_together(page, name):
 @pytest.mark.parametrize("folder", RUNS)
 def test_each_rows_command_configures_its_runs(folder):
     for row in tables.read_rows(ROOT / "results" / folder):
+        if row.command.startswith("bash "):
+            continue
         *program, module = shlex.split(row.command)[:3]
         assert (program, module) == (["python", "-m"], "jax_es.train")
         told = shlex.split(row.command.replace("--seed S", "--seed 0"))
         config = train.parse(told[3:]).config
         for run in row.runs:
             assert differences(config, run.config).keys() <= {*tables.OMITTED_FIELDS}
+
+
+SCRIPTED = [
+    (row.command, run)
+    for row in tables.read_rows(ROOT / "results" / "robots")
+    for run in row.runs
+    if row.command.startswith("bash ")
+]
+
+
+@pytest.mark.parametrize(("command", "run"), SCRIPTED)
+def test_a_rows_script_configures_the_runs_of_each_part(command, run, tmp_path):
+    _, script, kind, _ = command.split()
+    (tmp_path / "results").mkdir()
+    shutil.copy(ROOT / script, tmp_path / script)
+    recorder = tmp_path / "python"
+    recorder.write_text('#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.log"\n')
+    recorder.chmod(0o755)
+    subprocess.run(
+        ["bash", tmp_path / script, kind, str(run.config.seed)],
+        env={**os.environ, "PYTHON": str(recorder)},
+        stderr=subprocess.DEVNULL,  # no run is there to be kept
+    )
+    lines = recorder.with_suffix(".log").read_text().splitlines()
+    told = [train.parse(line.split()[2:]).config for line in lines if "train" in line]
+    parts = sorted(Path(run.path).glob("before-*"))
+    kept = [read_runs([part])[0].config for part in parts] + [run.config]
+    allowed = {*tables.OMITTED_FIELDS, "num_generations", "max_env_steps"}
+    for config, other in zip(told, kept, strict=True):
+        assert differences(config, other).keys() <= allowed
 
 
 def test_steps_to_a_return_are_those_of_the_first_generation_at_it():
