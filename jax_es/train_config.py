@@ -101,6 +101,12 @@ class TrainConfig:
             f"init_checkpoint {self.init_checkpoint} has no meaning without a run to "
             "begin with; add --init RUN.",
         )
+        require(
+            self.init is not None or self.rollout.statistics_fraction > 0,
+            "rollout.statistics_fraction 0 keeps the statistics of another run; add "
+            "--init RUN, or leave observations as they are by "
+            "--rollout.no-observation-statistics.",
+        )
         objective, count = self.es.objective, self.evaluation.num_episodes
         require(
             objective == "return" or count > 1,

@@ -170,6 +170,17 @@ def test_statistics_begin_where_the_other_run_ended(sources, name, here, expecte
         assert not state.observation_statistics.sum.any()
 
 
+def test_a_share_of_0_keeps_the_statistics_that_came_along(sources, folder):
+    rollout = dataclasses.replace(tiny(statistics=True).rollout, statistics_fraction=0)
+    with pytest.raises(ConfigError, match=r"statistics_fraction 0 .* add --init RUN"):
+        tiny(rollout=rollout)
+    config = tiny(rollout=rollout, init=str(sources / "normalised"))
+    state = train_run(config, folder / "new").state
+    assert_equal_bits(
+        state.observation_statistics, load_mean(sources / "normalised").statistics
+    )
+
+
 @pytest.mark.slow
 def test_a_reference_batch_comes_along(folder):
     pytest.importorskip("ale_py")
