@@ -85,9 +85,13 @@ def test_a_rows_script_configures_the_runs_of_each_part(command, run, tmp_path):
         stderr=subprocess.DEVNULL,  # no run is there to be kept
     )
     lines = recorder.with_suffix(".log").read_text().splitlines()
-    told = [train.parse(line.split()[2:]).config for line in lines if "train" in line]
-    parts = sorted(Path(run.path).glob("before-*"))
-    kept = [read_runs([part])[0].config for part in parts] + [run.config]
+    told = [
+        train.parse(line.split()[2:]).config
+        for line in lines
+        if "jax_es.train " in line
+    ]
+    parts = read_runs(sorted(Path(run.path).glob("before-*")))
+    kept = [part.config for part in (*parts, run) if part.method.is_evolution]
     allowed = {*tables.OMITTED_FIELDS, "num_generations", "max_env_steps"}
     for config, other in zip(told, kept, strict=True):
         assert differences(config, other).keys() <= allowed
