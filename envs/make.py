@@ -22,6 +22,7 @@ def make(
     num_threads: int | None = None,
     wrappers: Wrappers = (),
     kwargs: dict[str, Any] | None = None,
+    physics: dict[str, Any] | None = None,
     **options: Any,
 ) -> EpisodeVectorEnv:
     """Builds ``num_envs`` copies of an environment, on its fastest engine.
@@ -36,6 +37,8 @@ def make(
         wrappers: functions applied to each environment, the innermost first.
         kwargs: arguments of the environment itself. With these or with wrappers it is
             Gymnasium's own, whatever engine the id has else.
+        physics: ``num_substeps`` and ``integrator`` of
+            :class:`envs.mujoco_env.MujocoVectorEnv`, and of no other engine.
         **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv`,
             :class:`envs.atari_env.AtariVectorEnv` or
             :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
@@ -56,23 +59,30 @@ def make(
         >>> observations.shape
         (4, 17)
     """
+    physics = physics or {}
     if env_id == TETRIS and not wrappers:
+        _refuse(physics, env_id)
         return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
     is_known = env_id in gymnasium.registry or _names_module(env_id)
     if is_known and (kwargs or wrappers):
         options |= {"wrappers": wrappers, **(kwargs or {})}
-        return _make_registered(env_id, num_envs, num_threads, options)
+        return _make_registered(env_id, num_envs, num_threads, physics, options)
     if env_id in MujocoVectorEnv.supported:
-        return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
+        return MujocoVectorEnv(env_id, num_envs, num_threads, **options, **physics)
     if is_atari(env_id):
+        _refuse(physics, env_id)
         return AtariVectorEnv(env_id, num_envs, num_threads, **options)
     if is_known:
-        return _make_registered(env_id, num_envs, num_threads, options)
+        return _make_registered(env_id, num_envs, num_threads, physics, options)
     raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
 
 
 def _make_registered(
-    env_id: str, num_envs: int, num_threads: int | None, options: dict[str, Any]
+    env_id: str,
+    num_envs: int,
+    num_threads: int | None,
+    physics: dict[str, Any],
+    options: dict[str, Any],
 ) -> EpisodeVectorEnv:
     """Builds it, and says in one line what is missing if it fails."""
     module, _, _ = env_id.rpartition(":")
@@ -81,7 +91,8 @@ def _make_registered(
             with being_made(env_id, ()):
                 importlib.import_module(module)
         if registered_task(env_id) and "wrappers" not in options:
-            return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
+            return MujocoVectorEnv(env_id, num_envs, num_threads, **options, **physics)
+        _refuse(physics, env_id)
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"
@@ -90,6 +101,16 @@ def _make_registered(
     except (ImportError, gymnasium.error.Error) as error:
         message = f"env_id: {env_id} cannot be made: {error}"
     raise ValueError(" ".join(message.split()))
+
+
+def _refuse(physics: dict[str, Any], env_id: str) -> None:
+    """Rejects coarse physics where no engine of MuJoCo's runs the task."""
+    given = " and ".join(f"{name} {value}" for name, value in physics.items())
+    if given:
+        raise ValueError(
+            f"{given}: no coarse physics for {env_id}, which does not run on MuJoCo's "
+            "threads (with wrappers or arguments of its own no task does); leave it out"
+        )
 
 
 def _names_module(env_id: str) -> bool:

@@ -23,6 +23,7 @@ callers pass ids that came out of ``np.flatnonzero``.
 import ctypes
 import functools
 import math
+import tempfile
 import weakref
 from pathlib import Path
 from typing import Any
@@ -49,24 +50,21 @@ class ContactForceBatch:
         warning: ``[nsim, 7, 2]`` int32, detail and count of each kind, writable.
 
     Args:
-        model: the compiled model, for the shapes of its fields.
-        model_path: the XML file that ``model`` was compiled from.
+        model: the compiled model.
         nsim: number of simulations.
         nthread: number of threads, the caller's included.
 
     Raises:
-        ValueError: MuJoCo cannot load the file.
+        ValueError: MuJoCo has no memory for that many simulations.
     """
 
-    def __init__(
-        self, model: mujoco.MjModel, model_path: Path, nsim: int, nthread: int
-    ) -> None:
+    def __init__(self, model: mujoco.MjModel, nsim: int, nthread: int) -> None:
         """Loads the model a second time, in C, and starts the threads."""
         self._lib = _library()
         self._nsim = nsim
         self._data = mujoco.MjData(model)  # shapes and types of the fields
         # Persistent, because each simulation's contacts must outlive its step.
-        self._batch = _make_batch(self._lib, model_path, nsim, nthread)
+        self._batch = _make_batch(self._lib, model, nsim, nthread)
         self._status = self._array(self._lib.mjb_status(self._batch), np.int32)
         self._contact_forces = self._bind_output("cfrc_ext")
         width = self._lib.mjb_nstate(self._batch)
@@ -171,16 +169,17 @@ class _BatchConfig(ctypes.Structure):
 
 
 def _make_batch(
-    lib: ctypes.CDLL, model_path: Path, nsim: int, nthread: int
+    lib: ctypes.CDLL, model: mujoco.MjModel, nsim: int, nthread: int
 ) -> _BatchPointer:
-    """Loads the model in C and makes a persistent batch of copies of it."""
+    """Loads the compiled model in C and makes a persistent batch of copies of it."""
+    with tempfile.TemporaryDirectory(prefix="jax-es-") as folder:
+        path = f"{folder}/model.mjb"
+        mujoco.mj_saveModel(model, path)
+        loaded = lib.mj_loadModel(path.encode(), None)
     error = ctypes.create_string_buffer(_ERROR_SIZE)
-    model = lib.mj_loadXML(str(model_path).encode(), None, error, _ERROR_SIZE)
-    if not model:
-        raise ValueError(f"model_path: MuJoCo cannot load it: {error.value.decode()}")
     config = _BatchConfig(nthread, True)
-    batch = lib.mjb_makeBatch(model, nsim, ctypes.byref(config), error, _ERROR_SIZE)
-    lib.mj_deleteModel(model)
+    batch = lib.mjb_makeBatch(loaded, nsim, ctypes.byref(config), error, _ERROR_SIZE)
+    lib.mj_deleteModel(loaded)
     if not batch:
         raise ValueError(f"num_envs: no batch of {nsim}: {error.value.decode()}")
     pointer = _BatchPointer(batch)
@@ -203,7 +202,7 @@ def _library() -> ctypes.CDLL:
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     call = (pointer, pointer, integer)  # batch, ids, number of ids
     for name, result, arguments in (
-        ("mj_loadXML", pointer, (text, pointer, text, integer)),
+        ("mj_loadModel", pointer, (text, pointer)),
         ("mj_deleteModel", None, (pointer,)),
         ("mjb_makeBatch", pointer, (pointer, integer, pointer, text, integer)),
         ("mjb_deleteBatch", None, (pointer,)),

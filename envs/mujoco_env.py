@@ -96,20 +96,19 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             )
         if num_substeps is not None:
             positive_int("num_substeps", num_substeps)
-        if (num_substeps, integrator) != (None, None):
-            task = coarse(task, num_substeps, integrator)
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
         silence_mujoco_log()
 
-        path = task.model_path()
         try:
-            model = mujoco.MjModel.from_xml_path(str(path))
+            model = mujoco.MjModel.from_xml_path(str(task.model_path()))
         except ValueError as error:
             text = " ".join(str(error).split())
             raise ValueError(f"env_id: {env_id} has no model: {text}") from error
+        if (num_substeps, integrator) != (None, None):
+            task = coarse(task, model, num_substeps, integrator)
         if task.contact_forces:
-            self._batch = ContactForceBatch(model, path, num_envs, self.num_threads)
+            self._batch = ContactForceBatch(model, num_envs, self.num_threads)
         else:
             self._batch = Batch(model, num_envs, self.num_threads)
         self._env_id = env_id

@@ -330,7 +330,9 @@ class RolloutConfig:
     the other (sync, the default), or each slot's in a process of its own (async, for
     steps of more than about half a millisecond; at most 8 slots a core if num_slots is
     not given)."""
-    num_substeps: Count | None = None
+    num_substeps: (
+        Annotated[int, Range("in [1, 1000]", lambda n: 1 <= n <= 1000)] | None
+    ) = None
     """MuJoCo's tasks: train in coarse physics, with this many physics steps in an
     environment step; the task's own if not given. What reads a run, such as evaluate,
     acts in the task's own physics."""
@@ -370,6 +372,12 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "rollout.")
+
+    @property
+    def physics(self) -> dict[str, Any]:
+        """What is coarse in the physics; empty in the task's own."""
+        fields = {"num_substeps": self.num_substeps, "integrator": self.integrator}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def slots_on(self, num_cores: int) -> int:
         """Returns S as configured, or as that many cores have room for."""

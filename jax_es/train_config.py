@@ -102,10 +102,11 @@ class TrainConfig:
             "begin with; add --init RUN.",
         )
         require(
-            self.init is not None or self.rollout.statistics_fraction > 0,
+            self.init is not None
+            or self.rollout.statistics_fraction > 0
+            or not self.rollout.observation_statistics,
             "rollout.statistics_fraction 0 keeps the statistics of another run; add "
-            "--init RUN, or leave observations as they are by "
-            "--rollout.no-observation-statistics.",
+            "--init RUN, or leave it out.",
         )
         objective, count = self.es.objective, self.evaluation.num_episodes
         require(

@@ -22,8 +22,7 @@ from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
-from jax_es.runs.metrics import read_metrics
-from jax_es.runs.records import GenerationRecord, spread
+from jax_es.runs.records import spread
 from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
 
@@ -97,12 +96,13 @@ def read_rows(folder: Path) -> list[Row]:
     """Reads the runs and experiments in a folder, by task, policy and budget."""
 
     def kind(run: Run) -> tuple[str, str, float]:
-        return run.task, run.variant, run.config.max_env_steps or math.inf
+        budget = run.config.max_env_steps or math.inf
+        return run.task.partition(", coarse")[0], run.variant, budget
 
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
     runs = sorted(read_runs(paths), key=lambda run: (*kind(run), run.config.seed))
     rows = [list(group) for _, group in itertools.groupby(runs, kind)]
-    return [Row(runs[0].task, policy_name(runs[0]), runs) for runs in rows]
+    return [Row(kind(runs[0])[0], policy_name(runs[0]), runs) for runs in rows]
 
 
 def policy_name(run: Run) -> str:
@@ -197,7 +197,7 @@ def robots_published() -> str:
         line.append(cost or count(figure["steps"]))
         for policy in policies:
             of_policy = runs.get((figure["task"], policy), ())
-            steps = [steps_to_reach(r.records, level, before(r)) for r in of_policy]
+            steps = [steps_of_parts(run, level) for run in of_policy]
             line.append(over_seeds(steps) if steps else "not run")
         lines.append(line)
     heads = ["task", "return", "published", "cost there", *policies]
@@ -269,26 +269,34 @@ def thresholds() -> str:
     return table(heads, lines).rstrip()
 
 
-def before(run: Run) -> list[GenerationRecord]:
-    """The last records of the runs that it went on from one after the other."""
+def before(run: Run) -> list[Run]:
+    """The runs that it went on from, one after the other."""
     folders = sorted(Path(run.path).glob("before-*"))
-    return [read_metrics(folder)[-1] for folder in folders]
+    return read_runs(folders) if folders else []
 
 
 def costs_of(run: Run) -> tuple[int, float]:
     """Environment steps and seconds, with those of the runs before."""
-    ends = [*before(run), run.records[-1]]
+    ends = [part.records[-1] for part in (*before(run), run)]
     steps = sum(record.total_env_steps for record in ends)
     return steps, sum(record.seconds_elapsed for record in ends)
 
 
-def steps_to_reach(
-    records: Sequence[Any], value: float, earlier: Sequence[Any] = ()
-) -> int | None:
+def steps_to_reach(records: Sequence[Any], value: float) -> int | None:
     """The steps until the first evaluation of at least ``value``; None if never."""
-    spent = sum(record.total_env_steps for record in earlier)
     reached = (r.total_env_steps for r in records if r.evaluation_return_mean >= value)
-    return next((spent + steps for steps in reached), None)
+    return next(reached, None)
+
+
+def steps_of_parts(run: Run, value: float) -> int | None:
+    """The same of all parts; evaluations count in the physics of the last one."""
+    spent = 0
+    for part in (*before(run), run):
+        steps = steps_to_reach(part.records, value)
+        if part.task == run.task and steps is not None:
+            return spent + steps
+        spent += part.records[-1].total_env_steps
+    return None
 
 
 def over_seeds(steps: Sequence[int | None]) -> str:

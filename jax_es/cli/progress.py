@@ -216,7 +216,9 @@ def opening(
     import jax
 
     count = sum(leaf.size for leaf in jax.tree.leaves(mean))
+    physics = ", ".join(f"{k} {v}" for k, v in config.rollout.physics.items())
+    task = config.env.id + (f" in coarse physics ({physics})" if physics else "")
     return (
         f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
-        f"{config.env.id}{details}. Run: {path}"
+        f"{task}{details}. Run: {path}"
     )

@@ -20,7 +20,6 @@ from jax_es.illumination.trials import Search
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.streams import stream
-from jax_es.train_config import in_own_physics
 from jax_es.training.build import Damage
 from jax_es.training.objective import fitness
 from jax_es.training.parts import EvaluationParts, build_evaluation
@@ -167,7 +166,7 @@ class _Player(contextlib.ExitStack):
     def _body(self, env_id: str) -> EvaluationParts:
         """Returns what evaluates robots of a body."""
         if env_id not in self._bodies:
-            config = in_own_physics(self._saved.config)
+            config = self._saved.config
             env = dataclasses.replace(config.env, id=env_id)
             parts = build_evaluation(dataclasses.replace(config, env=env), self._most)
             self.callback(parts.close)

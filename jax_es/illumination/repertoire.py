@@ -16,7 +16,7 @@ from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES
 from jax_es.runs.trust import check_imports
-from jax_es.train_config import TrainConfig
+from jax_es.train_config import TrainConfig, in_own_physics
 from jax_es.training.build import make_policy
 from jax_es.training.load_policy import LoadedPolicy, TrainedMean, spaces
 from jax_es.types import PyTree
@@ -26,6 +26,7 @@ class SavedArchive(NamedTuple):
     """What a run's last checkpoint says of its archive; no simulator is started."""
 
     config: TrainConfig
+    """With the task's own physics."""
     settings: ArchiveConfig
     archive: Archive
     generation: int
@@ -54,7 +55,7 @@ def read_archive(run: str | os.PathLike[str]) -> SavedArchive:
     num_weights, centroids = state["weights"].shape[1], state.get("centroids")
     archive = Archive(settings, axes, num_weights, centroids=centroids)
     archive.restore(state)
-    return SavedArchive(config, settings, archive, restored.step)
+    return SavedArchive(in_own_physics(config), settings, archive, restored.step)
 
 
 class Repertoire(Mapping[int, LoadedPolicy]):

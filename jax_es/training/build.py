@@ -59,17 +59,18 @@ def make_env(
     given["env.descriptor"] = config.described_by or None
     if rollout is not None:
         given["rollout.vectorization_mode"] = rollout.vectorization_mode
-        given["rollout.num_substeps"] = rollout.num_substeps
-        given["rollout.integrator"] = rollout.integrator
     given = {name: value for name, value in given.items() if value is not None}
     options = {name.rpartition(".")[2]: value for name, value in given.items()}
     threads = num_threads or available_cores()
+    physics = {} if rollout is None else rollout.physics
     if config.wrappers or config.kwargs:
         for name in config.kwargs:
             del options[name]
         options |= {"kwargs": config.kwargs, "wrappers": wrappers_of(config)}
     try:
-        return make_vector_env(config.id, num_envs, num_threads=threads, **options)
+        return make_vector_env(
+            config.id, num_envs, num_threads=threads, physics=physics, **options
+        )
     except TypeError as error:
         if not options:
             raise

@@ -114,7 +114,7 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
         f"--policy {policy_kind(there.policy)} or choose another run.",
     )
     statistics, free = trained.statistics, FREE_TO_DIFFER.get(kind, ())
-    is_normalized = statistics is not None and statistics.count > 0
+    is_normalized = statistics is not None and bool(statistics.count > 0)
     changed = {
         field: values
         for field, values in differences(there, here).items()
@@ -130,6 +130,14 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
         not changed,
         f"θ of {trained.path} would not act as it did: {listed}; add "
         f"{shlex.join(options)} or choose another run.",
+    )
+    require(
+        is_normalized
+        or here.rollout.statistics_fraction > 0
+        or not here.rollout.observation_statistics,
+        "rollout.statistics_fraction 0 keeps the statistics of another run, and "
+        f"{trained.path} has none; leave it out, or add "
+        "--rollout.no-observation-statistics.",
     )
     check_fits(trained, policy)
     if needs_reference(policy):

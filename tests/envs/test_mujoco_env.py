@@ -137,7 +137,7 @@ def test_contact_force_batch_survives_an_error_of_the_engine(tmp_path):
         </worldbody></mujoco>"""
     )
     model = mujoco.MjModel.from_xml_path(str(path))
-    batch, alone = (ContactForceBatch(model, path, n, 2) for n in (3, 1))
+    batch, alone = (ContactForceBatch(model, n, 2) for n in (3, 1))
     qpos = batch.bind("qpos")
     alone.step(nstep=5)
     qpos[1, 2] = 0.05

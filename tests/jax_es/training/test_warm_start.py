@@ -174,6 +174,8 @@ def test_a_share_of_0_keeps_the_statistics_that_came_along(sources, folder):
     rollout = dataclasses.replace(tiny(statistics=True).rollout, statistics_fraction=0)
     with pytest.raises(ConfigError, match=r"statistics_fraction 0 .* add --init RUN"):
         tiny(rollout=rollout)
+    with pytest.raises(ConfigError, match=r"statistics_fraction 0 .* has none"):
+        starting(tiny(rollout=rollout, init=str(sources / "clone")))
     config = tiny(rollout=rollout, init=str(sources / "normalised"))
     state = train_run(config, folder / "new").state
     assert_equal_bits(
