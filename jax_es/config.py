@@ -379,6 +379,11 @@ class RolloutConfig:
         fields = {"num_substeps": self.num_substeps, "integrator": self.integrator}
         return {name: value for name, value in fields.items() if value is not None}
 
+    def named_physics(self) -> str:
+        """Returns what follows a task's name; empty in the task's own physics."""
+        fields = ", ".join(f"{name} {value}" for name, value in self.physics.items())
+        return f" in coarse physics ({fields})" if fields else ""
+
     def slots_on(self, num_cores: int) -> int:
         """Returns S as configured, or as that many cores have room for."""
         per_core = self.slots_per_core

@@ -124,7 +124,8 @@ def card(
 
     The video is a file beside the card.
     """
-    config, record, method = trained.config, run.record(), trained.method
+    config, record, method = run.config(), run.record(), trained.method
+    physics = config.rollout.named_physics()
     env_id, kind = config.env.id, policy_kind(config.policy)
     tags = ["jax-es", "jax", "reinforcement-learning", "evolution-strategies", env_id]
     heading = {"library_name": "jax-es", "tags": tags}
@@ -132,14 +133,14 @@ def card(
     if evaluation is not None:
         mean, std = evaluation.evaluation_return_mean, evaluation.evaluation_return_std
         said = (
-            f"Return over {config.evaluation.num_episodes} evaluation episodes: "
-            f"**{mean:.1f} ± {std:.1f}** (mean and standard deviation; "
+            f"Return over {config.evaluation.num_episodes} evaluation episodes"
+            f"{physics}: **{mean:.1f} ± {std:.1f}** (mean and standard deviation; "
             f"{evaluation.evaluation_return_min:.1f} to "
             f"{evaluation.evaluation_return_max:.1f})."
         )
         result = {
             "task": {"type": "reinforcement-learning"},
-            "dataset": {"type": env_id, "name": env_id},
+            "dataset": {"type": env_id, "name": env_id + physics},
             "metrics": [{"type": "mean_reward", "value": f"{mean:.2f} +/- {std:.2f}"}],
         }
         heading["model-index"] = [{"name": name, "results": [result]}]

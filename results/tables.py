@@ -97,7 +97,7 @@ def read_rows(folder: Path) -> list[Row]:
 
     def kind(run: Run) -> tuple[str, str, float]:
         budget = run.config.max_env_steps or math.inf
-        return run.task.partition(", coarse")[0], run.variant, budget
+        return run.task.partition(" in coarse")[0], run.variant, budget
 
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
     runs = sorted(read_runs(paths), key=lambda run: (*kind(run), run.config.seed))

@@ -1,6 +1,7 @@
 """The tables of README and docs: from files to numbers; a wrong number is found."""
 
 import importlib.util
+import json
 import math
 import os
 import shlex
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jax_es import train
+from jax_es import evaluate, train
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
@@ -111,3 +112,18 @@ def test_steps_to_a_return_are_those_of_the_first_generation_at_it():
 )
 def test_seeds_that_do_not_arrive_are_counted(steps, said):
     assert tables.over_seeds(steps) == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "policy", sorted((ROOT / "results" / "policies").iterdir()), ids=lambda p: p.name
+)
+def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
+    evaluations = (ROOT / "results" / "robots" / policy.name).glob("*/evaluation.json")
+    recorded = [json.loads(file.read_text()) for file in evaluations]
+    median = sorted(recorded, key=lambda each: each["return_mean"])[len(recorded) // 2]
+    assert evaluate.main([str(policy), "--episodes", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["return_mean"]
+    # Four standard errors: on other processors falls come in other episodes.
+    error = 4 * median["return_std"] / math.sqrt(5)
+    assert found == pytest.approx(median["return_mean"], rel=0.02, abs=error)

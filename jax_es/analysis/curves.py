@@ -108,8 +108,7 @@ def _read(run: RunDirectory) -> Run:
         task += ", falling allowed"
     if env.hide_observation:
         task += f", {' '.join(env.hide_observation)} hidden"
-    if physics := config.rollout.physics:
-        task += f", coarse physics {' '.join(map(str, physics.values()))}"
+    task += config.rollout.named_physics()
     name = variant(config, method, run.method_before())
     records = records_so_far(run.path)
     return Run(str(run.path), config, method, records, task, name)

@@ -216,8 +216,7 @@ def opening(
     import jax
 
     count = sum(leaf.size for leaf in jax.tree.leaves(mean))
-    physics = ", ".join(f"{k} {v}" for k, v in config.rollout.physics.items())
-    task = config.env.id + (f" in coarse physics ({physics})" if physics else "")
+    task = config.env.id + config.rollout.named_physics()
     return (
         f"{begins} {policy_kind(config.policy)} ({count:,} parameters) on "
         f"{task}{details}. Run: {path}"

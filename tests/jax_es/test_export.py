@@ -32,7 +32,7 @@ def run(request, tmp_path):
     config = TrainConfig(
         env=EnvConfig("HalfCheetah-v5", 10),
         policy=POLICIES[request.param],
-        rollout=RolloutConfig(num_slots=1, num_devices=1),
+        rollout=RolloutConfig(num_slots=1, num_devices=1, num_substeps=3),
     )
     path = save_run(tmp_path / "runs" / request.param, config, steps=(1, 2))
     with MetricsWriter(path) as writer:
@@ -59,7 +59,9 @@ def test_it_acts_to_the_bit_as_before_and_says_what_it_is(run, monkeypatch, caps
     assert {path.name for path in elsewhere.iterdir()} == names
     np.testing.assert_array_equal(actions(load_policy(elsewhere)), expected)
     text = (elsewhere / "README.md").read_text()
-    assert "**4.0 ± 1.0**" in text and "python -m jax_es.train" in text
+    assert "in coarse physics (num_substeps 3): **4.0 ± 1.0**" in text
+    again = re.search(r"^python -m jax_es.train .*$", text, re.M)
+    assert again is not None and "--rollout.num-substeps 3" in again[0]
     assert "![An episode](replay.gif)" in text
     heading = dict(re.findall(r"^([\w-]+): (.*)$", text.split("---\n")[1], re.M))
     ((index,),) = [json.loads(heading["model-index"])]
