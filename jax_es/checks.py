@@ -51,6 +51,7 @@ class Range(NamedTuple):
 
 
 Count: TypeAlias = Annotated[int, Range("at least 1", lambda n: n >= 1)]
+Thousands: TypeAlias = Annotated[int, Range("in [1, 4096]", lambda n: 1 <= n <= 4096)]
 NotNegative: TypeAlias = Annotated[int, Range("at least 0", lambda n: n >= 0)]
 Finite: TypeAlias = Annotated[float, Range("finite", math.isfinite)]
 Positive: TypeAlias = Annotated[

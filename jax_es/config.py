@@ -18,6 +18,7 @@ from jax_es.checks import (
     Positive,
     Range,
     Share,
+    Thousands,
     Weight,
     check_fields,
     is_descriptor,
@@ -319,9 +320,7 @@ class RolloutConfig:
     slots_per_core: Count = 64
     """Slots for each device on a CPU, for each core with an accelerator; read if
     num_slots is not given."""
-    num_threads: (
-        Annotated[int, Range("in [1, 4096]", lambda n: 1 <= n <= 4096)] | None
-    ) = None
+    num_threads: Thousands | None = None
     """Threads that step the environments; one per available core if not given. Games
     have one for each eight slots at least. With vectorization_mode async, how many
     processes step at the same time."""
@@ -330,9 +329,7 @@ class RolloutConfig:
     the other (sync, the default), or each slot's in a process of its own (async, for
     steps of more than about half a millisecond; at most 8 slots a core if num_slots is
     not given)."""
-    num_substeps: (
-        Annotated[int, Range("in [1, 1000]", lambda n: 1 <= n <= 1000)] | None
-    ) = None
+    num_substeps: Thousands | None = None
     """MuJoCo's tasks: train in coarse physics, with this many physics steps in an
     environment step; the task's own if not given. What reads a run, such as evaluate,
     acts in the task's own physics."""
@@ -341,9 +338,8 @@ class RolloutConfig:
     mostly RK4, if not given. Euler and implicitfast take a quarter of its time a
     physics step, and make it easier to stay up."""
     num_devices: Count | None = None
-    """XLA devices to spread the population over; on a CPU one per available core if
-    not given, with an accelerator all local ones. A run keeps the number it began
-    with."""
+    """XLA devices to spread the population over; one per available core on a CPU, or
+    all local accelerators, if not given. A run keeps the number it began with."""
     shard_size: Count | None = None
     """Episodes that a worker of --workers takes at a time; as the population's size
     asks for if not given. Results depend on it by rounding alone, and never on the
