@@ -14,7 +14,7 @@ and writing the concatenation as float32 costs no more than writing it as float6
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import gymnasium
 import mujoco
@@ -96,6 +96,9 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             )
         if num_substeps is not None:
             positive_int("num_substeps", num_substeps)
+        if integrator not in (None, *get_args(Integrator)):
+            known = ", ".join(get_args(Integrator))
+            raise ValueError(f"integrator: got {integrator!r}, expected one of {known}")
         num_envs = positive_int("num_envs", num_envs)
         self.num_threads = thread_count(num_threads)
         silence_mujoco_log()

@@ -350,9 +350,8 @@ class RolloutConfig:
     observation_statistics: bool = True
     """Normalise observations by running mean and standard deviation (the paper's
     "VBN")."""
-    statistics_fraction: Weight = 0.01
-    """Share of the population's episodes that update the observation statistics; 0
-    keeps those of --init as they are."""
+    statistics_fraction: Share = 0.01
+    """Share of the population's episodes that update the observation statistics."""
     std_floor: Positive = 0.1
     """Lower bound of the standard deviation that observations are divided by, in their
     own unit: of frames in grey levels, 0 to 255."""

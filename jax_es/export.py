@@ -159,6 +159,7 @@ def card(
         f"# {name}",
         f"A policy ({kind}) for {env_id}, trained by {method.title} with jax-es: "
         f"checkpoint {trained.generation}.",
+        f"Its run went on from the θ of `{config.init}`." if config.init else "",
         said,
         shown,
         "## Load",

@@ -101,13 +101,6 @@ class TrainConfig:
             f"init_checkpoint {self.init_checkpoint} has no meaning without a run to "
             "begin with; add --init RUN.",
         )
-        require(
-            self.init is not None
-            or self.rollout.statistics_fraction > 0
-            or not self.rollout.observation_statistics,
-            "rollout.statistics_fraction 0 keeps the statistics of another run; add "
-            "--init RUN, or leave it out.",
-        )
         objective, count = self.es.objective, self.evaluation.num_episodes
         require(
             objective == "return" or count > 1,

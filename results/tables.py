@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,13 +192,13 @@ def robots_published() -> str:
     lines = []
     for figure in read(RESULTS / "published.json")["robots"]:
         level = figure["return"]
-        cost = f"{figure['core_hours']} core hours" if "core_hours" in figure else ""
-        line = [figure["task"], f"{level:g}", figure["who"]]
-        line.append(cost or count(figure["steps"]))
+        unit = next(unit for unit in ("steps", "core_hours") if unit in figure)
+        say = {"steps": count, "core_hours": "{:.1f} core hours".format}[unit]
+        line = [figure["task"], f"{level:g}", figure["who"], say(figure[unit])]
         for policy in policies:
             of_policy = runs.get((figure["task"], policy), ())
-            steps = [steps_of_parts(run, level) for run in of_policy]
-            line.append(over_seeds(steps) if steps else "not run")
+            costs = [costs_to_reach(run, level).get(unit) for run in of_policy]
+            line.append(over_seeds(costs, say) if costs else "not run")
         lines.append(line)
     heads = ["task", "return", "published", "cost there", *policies]
     return table(heads, lines).rstrip()
@@ -288,30 +288,40 @@ def steps_to_reach(records: Sequence[Any], value: float) -> int | None:
     return next(reached, None)
 
 
-def steps_of_parts(run: Run, value: float) -> int | None:
-    """The same of all parts; evaluations count in the physics of the last one."""
-    spent = 0
+def costs_to_reach(run: Run, value: float) -> dict[str, float]:
+    """What all parts took to reach it, evaluated in the physics of the last one.
+
+    Nothing if never.
+    """
+    steps, seconds = 0, 0.0
     for part in (*before(run), run):
-        steps = steps_to_reach(part.records, value)
-        if part.task == run.task and steps is not None:
-            return spent + steps
-        spent += part.records[-1].total_env_steps
-    return None
+        good = (r for r in part.records if r.evaluation_return_mean >= value)
+        at = next(good, None) if part.task == run.task else None
+        end = at or part.records[-1]
+        steps += end.total_env_steps
+        seconds += end.seconds_elapsed
+        if at:
+            cores = record(part)["machine"]["cores"]
+            return {"steps": steps, "core_hours": seconds * cores / 3600}
+    return {}
 
 
-def over_seeds(steps: Sequence[int | None]) -> str:
+def over_seeds(
+    costs: Sequence[float | None], say: Callable[[float], str] | None = None
+) -> str:
     """Says how many of several seeds reached a return, and when.
 
     A median over only those that did would flatter the rest: they are listed instead.
     """
-    found = sorted(step for step in steps if step is not None)
-    share = f"{len(found)}/{len(steps)}"
+    say = say or count
+    found = sorted(cost for cost in costs if cost is not None)
+    share = f"{len(found)}/{len(costs)}"
     if not found:
         return f"{share}: not reached"
-    if len(found) < len(steps) or len(found) == 1:
-        return f"{share}: {', '.join(map(count, found))}"
-    lowest, highest = count(found[0]), count(found[-1])
-    return f"{share}: {count(statistics.median(found))} ({lowest} to {highest})"
+    if len(found) < len(costs) or len(found) == 1:
+        return f"{share}: {', '.join(map(say, found))}"
+    lowest, highest = say(found[0]), say(found[-1])
+    return f"{share}: {say(statistics.median(found))} ({lowest} to {highest})"
 
 
 def speed() -> str:
@@ -347,6 +357,36 @@ def speed() -> str:
         f"{machine(report, 'mujoco')}, one run of {report['seconds']:.0f} s; `whole`: "
         f"a generation of {pairs} pairs, in which {busy} of the slots were at work "
         "over all."
+    )
+
+
+def small_generations() -> str:
+    """How fast generations of 150 000 steps are, beside an older version."""
+    reports = {
+        version: [
+            read(file)
+            for file in sorted((RESULTS / "small_generations").glob(f"{version}-*"))
+        ]
+        for version in ("ede474c", "now")
+    }
+    lines = []
+    for name in [row["name"] for row in reports["now"][0]["rows"]]:
+        if "/length-" not in name:
+            continue
+        _, network, length = name.split("/")
+        line = [f"`{network}`", length.removeprefix("length-")]
+        for runs in reports.values():
+            rows = [next(r for r in run["rows"] if r["name"] == name) for run in runs]
+            ratios = sorted(row["ratio_to_physics"] for row in rows)
+            spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            speed = statistics.median(row["steps_per_second"] for row in rows)
+            line += [f"{statistics.median(ratios):.2f} ({spread})", f"{speed:,.0f}"]
+        lines.append(line)
+    heads = ["", "mean length", "ede474c", "steps/s", "today", "steps/s"]
+    runs = len(reports["now"])
+    return table(heads, lines) + paragraph(
+        f"{machine(reports['now'][0], 'mujoco')}; ratios to physics, medians and range "
+        f"of {runs} runs of each version in turn (`results/small_generations.sh`)."
     )
 
 
@@ -464,6 +504,7 @@ TABLES = {
     "pretraining": lambda: learning(RESULTS / "pretraining"),
     "obedience": obedience,
     "speed": speed,
+    "small-generations": small_generations,
     "games": games,
 }
 

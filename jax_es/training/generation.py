@@ -253,9 +253,8 @@ def population_tasks(
     exist = members < size
     total = size * episodes
     observed = np.zeros(total, bool)
-    fraction = config.rollout.statistics_fraction
-    if config.rollout.observation_statistics and fraction:
-        count = max(1, round(fraction * total))
+    if config.rollout.observation_statistics:
+        count = max(1, round(config.rollout.statistics_fraction * total))
         observed[rng.choice(total, count, replace=False)] = True
     command = None
     if asks is not None:

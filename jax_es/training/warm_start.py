@@ -5,6 +5,7 @@ and a reference batch. The optimizer's momentum, the noise and the step cap star
 """
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,13 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
         f"θ of {trained.path} would not act as it did: {listed}; add "
         f"{shlex.join(options)} or choose another run.",
     )
-    require(
-        is_normalized
-        or here.rollout.statistics_fraction > 0
-        or not here.rollout.observation_statistics,
-        "rollout.statistics_fraction 0 keeps the statistics of another run, and "
-        f"{trained.path} has none; leave it out, or add "
-        "--rollout.no-observation-statistics.",
-    )
+    if here.rollout.observation_statistics and statistics is None:
+        warnings.warn(
+            f"--init: θ of {trained.path} saw observations as they are; from the "
+            "second generation on they are normalised here. "
+            "--rollout.no-observation-statistics leaves them.",
+            stacklevel=2,
+        )
     check_fits(trained, policy)
     if needs_reference(policy):
         require(

@@ -103,3 +103,8 @@ def test_an_environments_own_argument_is_not_meant():
     gymnasium.register("Taking-v0", Taking)
     with pytest.raises(ConfigError, match="no coarse physics for Taking-v0"):
         make_env(EnvConfig("Taking-v0"), 2, 1, RolloutConfig(integrator="Euler"))
+
+
+def test_an_unknown_integrator_is_refused():
+    with pytest.raises(ValueError, match="integrator: got 'rk4', expected one of RK4,"):
+        MujocoVectorEnv("Hopper-v5", 1, integrator="rk4")  # type: ignore[arg-type]
