@@ -138,6 +138,7 @@ def squares(team, faults=(), shared=None):
     return taken
 
 
+@pytest.mark.slow
 def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
     ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
     with workers_of(started, 2, slack=1.0) as team:

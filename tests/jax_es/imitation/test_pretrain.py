@@ -86,6 +86,7 @@ def config(policy="decision-transformer", **more):
     )
 
 
+@pytest.mark.slow
 def test_a_clone_is_a_run_like_any_other(folder, capsys):
     arguments = ["inverted-pendulum", "--dataset", DATASET, *SIZES, "--name", "clone"]
     small = ["--policy.width", "8", "--policy.num-layers", "1", "--warmup-steps", "99"]
@@ -124,6 +125,7 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
     assert policy(np.zeros(4)).shape == (1,)
 
 
+@pytest.mark.slow
 def test_more_epochs_continue_a_finished_run(folder, capsys, refused):
     assert pretrain.main([*TINY, "--name", "a"]) == 0
     before = read_epochs(folder / "runs/a")

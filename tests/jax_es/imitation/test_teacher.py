@@ -77,6 +77,7 @@ def predicted(model, observation):
     return model.predict(observation, deterministic=True)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["sac", pytest.param("td3-transformer", marks=pytest.mark.slow)]
 )
@@ -110,6 +111,7 @@ def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
         assert steps > 4  # longer than the transformer's context
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused):
     """With what it has learned: a stop signal in the second stretch, and more steps."""
     learn = sbx_teacher.Teacher.learn

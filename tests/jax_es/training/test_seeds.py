@@ -27,6 +27,7 @@ def begin_experiment(path):
     return folder
 
 
+@pytest.mark.slow
 def test_each_seed_is_the_run_that_it_would_be_alone(folder):
     results = jax_es.train_seeds(TINY, 2, folder / "both")
     runs = find_runs(folder / "both")
