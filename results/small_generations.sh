@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generations of 150 000 steps at mean lengths of 25 to 1 000, as they are today beside
 # version ede474c (which gets the same rows by results/small_generations.patch), three runs
-# of each in turn. Leave the machine alone meanwhile: half an hour on two cores. Keeps
+# of each in turn. Leave the machine alone meanwhile: 40 minutes on two cores. Keeps
 # results/small_generations/VERSION-RUN.json; the table is in docs/results/speed.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."

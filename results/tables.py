@@ -257,7 +257,7 @@ def thresholds() -> str:
         for index, level in enumerate(published.get(task, [])):
             value = level["return"]
             reached = [
-                over_seeds([steps_to_reach(r.records, value) for r in of_policy])
+                over_seeds([costs_to_reach(r, value).get("steps") for r in of_policy])
                 if (of_policy := runs.get((task, policy)))
                 else "not run"
                 for policy in policies
@@ -282,10 +282,9 @@ def costs_of(run: Run) -> tuple[int, float]:
     return steps, sum(record.seconds_elapsed for record in ends)
 
 
-def steps_to_reach(records: Sequence[Any], value: float) -> int | None:
-    """The steps until the first evaluation of at least ``value``; None if never."""
-    reached = (r.total_env_steps for r in records if r.evaluation_return_mean >= value)
-    return next(reached, None)
+def first_at(records: Sequence[Any], value: float) -> Any:
+    """The record of the first evaluation of at least ``value``; None if never."""
+    return next((r for r in records if r.evaluation_return_mean >= value), None)
 
 
 def costs_to_reach(run: Run, value: float) -> dict[str, float]:
@@ -295,8 +294,7 @@ def costs_to_reach(run: Run, value: float) -> dict[str, float]:
     """
     steps, seconds = 0, 0.0
     for part in (*before(run), run):
-        good = (r for r in part.records if r.evaluation_return_mean >= value)
-        at = next(good, None) if part.task == run.task else None
+        at = first_at(part.records, value) if part.task == run.task else None
         end = at or part.records[-1]
         steps += end.total_env_steps
         seconds += end.seconds_elapsed
@@ -382,8 +380,8 @@ def small_generations() -> str:
             speed = statistics.median(row["steps_per_second"] for row in rows)
             line += [f"{statistics.median(ratios):.2f} ({spread})", f"{speed:,.0f}"]
         lines.append(line)
-    heads = ["", "mean length", "ede474c", "steps/s", "today", "steps/s"]
-    runs = len(reports["now"])
+    runs, commit = len(reports["now"]), reports["now"][0]["versions"]["commit"]
+    heads = ["", "mean length", "ede474c", "steps/s", commit[:7], "steps/s"]
     return table(heads, lines) + paragraph(
         f"{machine(reports['now'][0], 'mujoco')}; ratios to physics, medians and range "
         f"of {runs} runs of each version in turn (`results/small_generations.sh`)."

@@ -93,13 +93,13 @@ def test_a_rows_script_configures_the_runs_of_each_part(command, run, tmp_path):
         assert changed <= {*tables.OMITTED_FIELDS, "num_generations", "max_env_steps"}
 
 
-def test_steps_to_a_return_are_those_of_the_first_generation_at_it():
+def test_a_return_is_reached_by_the_first_generation_at_it():
     run = [
         SimpleNamespace(total_env_steps=steps, evaluation_return_mean=value)
         for steps, value in [(1, 0.0), (2, 10.0), (3, math.nan), (4, 30.0), (5, 5.0)]
     ]
-    reached = [tables.steps_to_reach(run, value) for value in (10.0, 10.1, -1.0, 30.1)]
-    assert reached == [2, 4, 1, None]
+    reached = [tables.first_at(run, value) for value in (10.0, 10.1, -1.0, 30.1)]
+    assert reached == [run[1], run[3], run[0], None]
 
 
 @pytest.mark.parametrize(

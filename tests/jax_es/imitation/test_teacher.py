@@ -78,9 +78,7 @@ def predicted(model, observation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["sac", pytest.param("td3-transformer", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["sac", "td3-transformer"])
 def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
     options, run = KINDS[kind], runs(kind)
     assert [r.total_env_steps for r in read_metrics(run)] == [0, 32, 64, 96]
