@@ -357,6 +357,10 @@ class RolloutConfig:
     own unit: of frames in grey levels, 0 to 255."""
     observation_clip: Annotated[float, Range("positive", lambda x: x > 0)] | None = None
     """Bound of normalised observations, in standard deviations; none if not given."""
+    hide_constants: bool = True
+    """Policies read 0 for a number of the observation that has not varied so far, so
+    that another body's masses do not meet weights that no reward has shaped; read if
+    there are observation statistics. Runs from before it was a field act without."""
     step_cap_factor: (
         Annotated[float, Range("at least 1 and finite", lambda x: 1 <= x < math.inf)]
         | None

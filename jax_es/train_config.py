@@ -156,9 +156,12 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
         raise ConfigError(
             f"policy kind must be one of {', '.join(POLICY_KINDS)}, got {kind!r}."
         )
+    # Runs from before these were fields: their policies read constants, and had a floor
+    # of 0.1 under pixels in [0, 1].
+    before: dict[str, Any] = {"hide_constants": False}
     if isinstance(config, models.IMAGE_POLICIES):
-        # Runs from before it was a field had a floor of 0.1 under pixels in [0, 1].
-        values["rollout"] = {"std_floor": 25.5, **values.get("rollout", {})}
+        before["std_floor"] = 25.5
+    values["rollout"] = before | values.get("rollout", {})
     return from_json(TrainConfig, {**values, "policy": config})
 
 

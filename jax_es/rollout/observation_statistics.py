@@ -25,6 +25,11 @@ STD_FLOOR = 0.1
 never changes must not be blown up."""
 
 
+CONSTANT = 1e-5
+"""A number of the observation counts as constant while its standard deviation is at
+most this share of its root mean square: float64 sums of squares tell no finer."""
+
+
 class ObservationStatistics(NamedTuple):
     """Sums over the observations seen so far.
 
@@ -109,6 +114,20 @@ def mean_and_std(
     return mean.astype(np.float32), std.astype(np.float32)
 
 
+def constant_entries(statistics: ObservationStatistics) -> np.ndarray:
+    """Returns ``[O]`` bool, the numbers that have not varied so far.
+
+    No fitness ever depended on the weights that such a number meets, and noise moves
+    them all the same: a body that weighs 1 % more would meet them at random. Before
+    there are two observations none is constant.
+    """
+    if statistics.count < 2:
+        return np.zeros(statistics.sum.shape, bool)
+    mean = statistics.sum / statistics.count
+    mean_square = statistics.sum_of_squares / statistics.count
+    return mean_square - mean**2 <= CONSTANT**2 * mean_square
+
+
 class View(NamedTuple):
     """How policies see observations.
 
@@ -118,6 +137,7 @@ class View(NamedTuple):
         std_floor: lower bound of the standard deviation, as of :func:`mean_and_std`.
         clip: bound of normalised observations; None for none.
         hidden: which numbers policies read 0 for, as of :func:`hidden_entries`.
+        hide_constants: whether they also read 0 for :func:`constant_entries`.
     """
 
     statistics: ObservationStatistics | None = None
@@ -125,6 +145,7 @@ class View(NamedTuple):
     std_floor: float = STD_FLOOR
     clip: float | None = None
     hidden: Sequence[str] = ()
+    hide_constants: bool = False
 
     def normalizer(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
         """Returns mean and std, both of an observation's shape, and the bound.
@@ -137,6 +158,8 @@ class View(NamedTuple):
         statistics = self.statistics or initial_statistics(math.prod(shape))
         mean, std = mean_and_std(statistics, self.std_floor, dtype)
         std[hidden_entries(self.hidden, shape)] = np.inf  # (o − mean)/∞ is 0
+        if self.hide_constants:
+            std[constant_entries(statistics)] = np.inf
         return mean.reshape(shape), std.reshape(shape), clip
 
 
@@ -163,6 +186,7 @@ def view_of(
         rollout.std_floor,
         rollout.observation_clip,
         config.env.hide_observation,
+        rollout.hide_constants,
     )
 
 

@@ -24,7 +24,8 @@ observation):
   ``[O]`` of the observations seen so far, float64. The policy sees (o − mean) / std,
   std being at least ``rollout.std_floor``, within ±``rollout.observation_clip`` if
   there is one, or o itself while the count is 0, as in runs that use no statistics;
-  pixels are divided by 255 before.
+  with ``rollout.hide_constants`` it sees 0 for what has not varied (variance at most
+  1e-10 of the mean square); pixels are divided by 255 before.
 - ``step_cap`` (environment steps, of the next generation's episodes),
   ``total_env_steps``, ``best_evaluation_return``: ``[]``.
 - ``num_pairs``: ``[]``, of the next generation, only where pairs follow the length of

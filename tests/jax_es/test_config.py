@@ -74,6 +74,13 @@ def test_a_preset_survives_json(name):
         assert kind is None or type(config.policy) is POLICY_KINDS[kind]
 
 
+def test_a_run_from_before_the_rule_reads_constants():
+    stored = to_dict(preset("humanoid-clipup"))
+    assert from_dict(stored).rollout.hide_constants
+    del stored["rollout"]["hide_constants"]
+    assert not from_dict(stored).rollout.hide_constants
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_fits_its_environment(name):
     config = preset(name)

@@ -11,6 +11,7 @@ from jax_es.rollout.observation_statistics import (
     STD_FLOOR,
     ObservationStatistics,
     View,
+    constant_entries,
     hidden_entries,
     initial_statistics,
     mean_and_std,
@@ -141,3 +142,32 @@ def test_policies_read_0_for_what_is_hidden(statistics):
     whole = normalized(ROWS, *view._replace(hidden=()).normalizer((3,), np.float32))
     assert (seen[:, 1] == 0).all() and (whole[:, 1] != 0).all()
     np.testing.assert_array_equal(seen[:, [0, 2]], whole[:, [0, 2]])
+
+
+def test_policies_read_0_for_what_has_not_varied():
+    # Constants of any size; a large number that varies by a ten-thousandth of itself,
+    # which a floor would call constant, counts.
+    constants = np.broadcast_to([0.0, 1e-9, -7e6 / 3], (500, 3))
+    rows = np.column_stack([constants, 1e-7 * observations(500, seed=3)[:, 0]])
+    rows = np.column_stack([rows, 1000 + 0.1 * observations(500, seed=4)[:, 0]])
+    statistics = observe(initial_statistics(5), rows.astype(np.float32))
+    assert constant_entries(statistics).tolist() == [True] * 3 + [False] * 2
+    another_body = np.float32([1, 1, -7e6, 3e-7, 1000.5])
+    view = View(statistics, hide_constants=True)
+    seen = normalized(another_body, *view.normalizer((5,), np.float32))
+    read = normalized(
+        another_body,
+        *view._replace(hide_constants=False).normalizer((5,), np.float32),
+    )
+    assert seen[:3].tolist() == [0] * 3 and (read[:3] != 0).all()
+    np.testing.assert_array_equal(seen[3:], read[3:])
+    # A number that begins to vary counts from then on.
+    later = observe(statistics, np.float32([[0.1, 1e-9, -7e6 / 3, 0, 1000]]))
+    assert constant_entries(later).tolist() == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_nothing_is_constant_before_there_are_two_observations(count):
+    statistics = observe(initial_statistics(3), observations(2)[:count])
+    assert not constant_entries(statistics).any()
+    assert not constant_entries(initial_statistics(3)).any()
