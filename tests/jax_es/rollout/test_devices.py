@@ -71,7 +71,7 @@ def test_chunks_add_up(cpus, monkeypatch):
 
 @pytest.mark.parametrize("num_devices", COUNTS)
 def test_map_gives_each_device_its_slice(cpus, num_devices):
-    devices = Devices(cpus[:num_devices])
+    devices = Devices(cpus[-num_devices:])  # the last one is not JAX's default
     slices = np.arange(num_devices * 3.0, dtype=np.float32).reshape(num_devices, 3)
     scaled = devices.map(lambda x, scale: (x * scale).sum(), in_axes=(0, None))
     result = scaled(devices.put(slices), np.float32(2))
@@ -81,6 +81,17 @@ def test_map_gives_each_device_its_slice(cpus, num_devices):
     result = total(devices.put(slices))["sum"]
     assert result.shape == ()
     assert result == slices.sum()
+
+
+def test_one_device_computes_what_pmap_does_without_it(cpus):
+    def layer(weights, x):
+        return {"y": jnp.tanh(x @ weights), "sum": x.sum()}
+
+    rng = np.random.default_rng(0)
+    weights, x = rng.normal(size=(5, 3)), rng.normal(size=(1, 4, 5)).astype("f4")
+    mapped = jax.pmap(layer, in_axes=(None, 0), devices=cpus[:1])(weights, x)
+    alone = Devices(cpus[:1]).map(layer, in_axes=(None, 0))(weights, x)
+    jax.tree.map(np.testing.assert_array_equal, alone, mapped)
 
 
 @pytest.mark.parametrize("length", [1, 8])
