@@ -56,7 +56,7 @@ def teach(
     ):
         first = 0 if taught.restored is None else taught.restored.step
         if first:  # before the first one a teacher is what the seed makes it
-            _restore(teacher, state_file, run, first)
+            take_up(teacher, state_file, run, first)
         progress = Progress(
             -(-settings.steps // every), first // every, layout=EVALUATIONS
         )
@@ -99,7 +99,7 @@ def teach(
                 teacher.learn(on_step)
 
 
-def _restore(teacher: "Teacher", file: Path, run: RunDirectory, step: int) -> None:
+def take_up(teacher: "Teacher", file: Path, run: RunDirectory, step: int) -> None:
     """Continues from what was saved with the checkpoint of a step, or after it."""
     record = run.path / run.file
     try:
