@@ -36,6 +36,7 @@ from jax_es.imitation.datasets import (
     open_dataset,
     storage_in,
 )
+from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
@@ -125,6 +126,7 @@ def main(argv: list[str]) -> None:
             "git_commit": git_commit(),
             "first_seed": first,
         }
+        collection = {**collection, DIGESTS: ALWAYS}
         seeds = first + np.arange(arguments.episodes)
         try:
             with run_errors(path, "the same command"), draft_of(path) as draft:

@@ -18,16 +18,15 @@ import tyro
 
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
-from jax_es.runs.directory import trust_option
+from jax_es.runs.digests import ALWAYS, DIGESTS
+from jax_es.runs.directory import RunDirectory, trust_option
 from jax_es.runs.files import writing
 from jax_es.runs.find import find_run
-from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
 
 if TYPE_CHECKING:
-    from jax_es.runs.directory import RunDirectory
     from jax_es.runs.records import GenerationRecord
     from jax_es.training.load_policy import TrainedMean
 
@@ -93,7 +92,7 @@ def export(arguments: Arguments) -> None:
     text = card(run, trained, evaluation, folder.resolve().name, video)
     (folder / "README.md").write_text(text, encoding="utf-8")
     # Last: a folder without it is no policy.
-    shutil.copy(run.path / CONFIG_FILE, folder / CONFIG_FILE)
+    RunDirectory(folder).write({**run.record(), DIGESTS: ALWAYS})
 
 
 def _evaluation(

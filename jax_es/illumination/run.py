@@ -78,7 +78,7 @@ def illuminate_run(
             run.check_resumable(config)
             if checkpoints.steps():
                 illumination.restore(checkpoints.restore("last").state)
-            run.resume(config)
+            run.resume(config, illumination.generation)
         else:
             run.create(config, preset, method=settings.method())
         _run(illumination, run, check_stop, resume)

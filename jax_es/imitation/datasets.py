@@ -1,8 +1,8 @@
 """Episodes on disk: Minari datasets, read into memory and written.
 
-A dataset is a folder, ``ROOT/NAME-v0/data/`` with ``metadata.json`` and an HDF5 file.
-Any Minari dataset of the run's environment can be read. Source:
-https://minari.farama.org.
+A dataset is a folder, ``ROOT/NAME-v0/data/`` with ``metadata.json`` and an HDF5 file;
+ours has ``digests.json`` as well (:mod:`jax_es.runs.digests`). Any Minari dataset of
+the run's environment can be read. Source: https://minari.farama.org.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError, optional, require
 from jax_es.config import EnvConfig
+from jax_es.runs.digests import DIGESTS, check_digests, replacing
 from jax_es.runs.files import read_json
 from jax_es.train_config import TrainConfig
 
@@ -120,7 +121,10 @@ def is_dataset(path: Path) -> bool:
 
 
 def open_dataset(path: Path) -> Any:
-    """Opens the dataset in a folder with Minari; imports nothing that it names."""
+    """Opens the dataset in a folder with Minari; imports nothing that it names.
+
+    Checks its digests; warns if it has none.
+    """
     minari = import_minari()
     metadata = read_json(path / DATA_FOLDER / METADATA_FILE)
     # Without a space, Minari makes the environment of the metadata to find out, whose
@@ -130,7 +134,10 @@ def open_dataset(path: Path) -> Any:
         f"dataset {path} names no spaces, and the environment that it names is never "
         "made, since that may run any code; choose a dataset with both spaces.",
     )
+    ours = metadata.get(OUR_METADATA)
+    entry = ours.get(DIGESTS) if isinstance(ours, dict) else None
     with _readable(path):
+        check_digests(path / DATA_FOLDER, entry, path)
         return minari.MinariDataset(path / DATA_FOLDER)
 
 
@@ -152,19 +159,11 @@ def draft_of(path: Path) -> Iterator[Path]:
     """
     # Absolute, since Minari measures the files of a relative path elsewhere.
     draft = path.absolute().with_name(f".draft-{path.name}")
-    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
-    try:
+    # main_data.hdf5 comes first: there are never fewer episodes than the metadata say.
+    with replacing(path / DATA_FOLDER, draft):
         if is_dataset(path):
-            shutil.copytree(path / DATA_FOLDER, draft)
-        else:
-            draft.mkdir(parents=True)
+            shutil.copytree(path / DATA_FOLDER, draft, dirs_exist_ok=True)
         yield draft
-        (path / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
-        # main_data.hdf5 first: there are never fewer episodes than the metadata say.
-        for file in sorted(draft.iterdir()):
-            file.replace(path / DATA_FOLDER / file.name)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def storage_in(

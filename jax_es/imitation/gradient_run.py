@@ -64,7 +64,7 @@ def gradient_run(
         restored = None
         if resume:
             restored = _last_checkpoint(run, parts.config, method, data)
-            run.resume(parts.config)
+            run.resume(parts.config, -1 if restored is None else restored.step)
             run.update(method=method)
         else:
             more = {"data": data} if data else {}

@@ -19,7 +19,6 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
-from jax_es.runs.files import whole_file
 from jax_es.streams import stream
 from jax_es.training.build import (
     TrainConfig,
@@ -98,10 +97,9 @@ class Teacher:
         counts = model.num_timesteps, model._n_updates, buffer.pos, int(buffer.full)
         leaves = enumerate(jax.tree.leaves(self._networks()))
         replay = {name: getattr(buffer, name)[: buffer.size()] for name in REPLAY}
-        with whole_file(file) as draft:
-            np.savez(
-                draft, counts=counts, **{f"network_{i}": x for i, x in leaves}, **replay
-            )
+        np.savez(
+            file, counts=counts, **{f"network_{i}": x for i, x in leaves}, **replay
+        )
 
     def restore(self, file: Path) -> None:
         """Continues from what :meth:`save` wrote, in a new episode.
@@ -124,8 +122,7 @@ class Teacher:
 
     def export(self, file: Path) -> None:
         """Writes what ``sbx.SAC.load`` and ``sbx.TD3.load`` read."""
-        with whole_file(file) as draft:
-            self._model.save(draft)
+        self._model.save(file)
 
     def _make_model(self, capacity: int) -> Any:
         settings = self._settings

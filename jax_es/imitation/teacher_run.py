@@ -2,18 +2,26 @@
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jax_es.checks import optional, require
+from jax_es.checks import ConfigError, optional, require
 from jax_es.cli.progress import Layout, Progress, opening
 from jax_es.imitation.gradient_run import build_for_evaluation, gradient_run
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.digests import check_digests, recorded, replacing
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig
 
+if TYPE_CHECKING:
+    from jax_es.imitation.sbx_teacher import Teacher
+
 SBX_FOLDER = "sbx"
 """In the run's folder: what SBX has learned, for a resume, and its own file of it."""
+
+UNNEEDED = "evaluate and load_policy do not need it."
 
 
 def teach(
@@ -32,13 +40,14 @@ def teach(
     """
     with optional("teachers need SBX", "pretraining"):
         from jax_es.imitation.sbx_teacher import Teacher
-    state_file, every = run.path / SBX_FOLDER / "state.npz", settings.evaluate_every
+    folder, every = run.path / SBX_FOLDER, settings.evaluate_every
+    state_file = folder / "state.npz"
     require(
         not resume
         or state_file.exists()
         or not any(Checkpoints(run.checkpoints).steps()),
         f"{run.path} cannot be continued: {state_file} is missing; start a new run "
-        "with another --name. evaluate and load_policy do not need it.",
+        f"with another --name. {UNNEEDED}",
     )
     parts, method = build_for_evaluation(config), settings.method()
     with (
@@ -47,7 +56,7 @@ def teach(
     ):
         first = 0 if taught.restored is None else taught.restored.step
         if first:  # before the first one a teacher is what the seed makes it
-            teacher.restore(state_file)
+            take_up(teacher, state_file, run, first)
         progress = Progress(
             -(-settings.steps // every), first // every, layout=EVALUATIONS
         )
@@ -65,8 +74,10 @@ def teach(
             mean, step = teacher.mean(), teacher.num_steps
             result = taught.evaluate(mean, check_stop=check_stop)
             if step:
-                teacher.save(state_file)
-                teacher.export(state_file.with_name("model.zip"))
+                draft = folder.with_name(f".unfinished-{SBX_FOLDER}")
+                with replacing(folder, draft):
+                    teacher.save(draft / state_file.name)
+                    teacher.export(draft / "model.zip")
             record = taught.save(result, mean, step, step)
             if step:
                 progress.generation_done(record)
@@ -86,6 +97,26 @@ def teach(
                 evaluate()
             if teacher.num_steps < settings.steps:
                 teacher.learn(on_step)
+
+
+def take_up(teacher: "Teacher", file: Path, run: RunDirectory, step: int) -> None:
+    """Continues from what was saved with the checkpoint of a step, or after it."""
+    record = run.path / run.file
+    try:
+        check_digests(file.parent, recorded(record), record, step)
+        teacher.restore(file)
+    # NumPy documents no errors of what is no archive of arrays.
+    except Exception as error:
+        raise ConfigError(
+            f"{run.path} cannot be continued: {file} cannot be read ({error}); start a "
+            f"new run with another --name. {UNNEEDED}"
+        ) from error
+    require(
+        teacher.num_steps >= step,
+        f"{run.path} cannot be continued: {file} was saved after {teacher.num_steps} "
+        f"steps, and the last checkpoint after {step}; start a new run with another "
+        f"--name. {UNNEEDED}",
+    )
 
 
 def _fields(record: GenerationRecord) -> list[str]:

@@ -1,9 +1,15 @@
 """Saves and restores the whole training state; a kill at any instant loses no step.
 
 ``checkpoints/last/12/state/`` is an ordinary Orbax PyTree checkpoint of step 12, and
-``checkpoints/best/9/state/`` that of the best evaluation so far. Orbax renames a step
-into place once it is written; older steps are deleted after that. Saving a step that
-exists writes ``last/12.1`` and then deletes ``last/12``.
+``checkpoints/best/9/state/`` that of the best evaluation so far. A step is written
+aside and renamed into place; older steps are deleted after that, and nothing that has
+another name than a step. Saving a step that exists writes ``last/12.1`` and then
+deletes ``last/12``.
+
+``last/12/digests.json`` holds the SHA-256 of each of the step's files, its number, and
+a digest of itself (``digests.py``); a restore checks them all. The run's
+``config.json`` says from which step on they must be there: runs of earlier versions
+have none, and a warning says so.
 
 The state is any pytree of NumPy and JAX arrays, typed PRNG keys and Python numbers.
 What :mod:`jax_es.train` stores, by the name that Orbax uses (``O`` numbers in an
@@ -69,10 +75,13 @@ from typing import Any, NamedTuple
 
 import orbax.checkpoint as ocp
 
+from jax_es.runs.digests import check_digests, recorded, write_digests
+from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.state_arrays import as_stored, like_template
 from jax_es.types import PyTree
 
 _STATE = "state"
+_UNFINISHED = ".unfinished-"
 _STEP_NAME = re.compile(r"(0|[1-9][0-9]*)(\.[1-9][0-9]*)?")
 
 
@@ -149,21 +158,34 @@ class Checkpoints:
         path = next(iter(self._find(which)), None)
         if path is None:
             raise CheckpointError(self._missing(which))
+        step, record = _order(path)[0], self.directory.parent / CONFIG_FILE
+        entry = recorded(record)
         try:
+            check_digests(path, entry, record, step, step=step)
             with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
                 state = checkpointer.restore(path / _STATE)
         # Orbax documents no errors; any of them means that the step is of no use.
         except Exception as error:
             why = str(error).partition("\n")[0][:200]
             raise CheckpointError(
-                f"checkpoint {path} cannot be read ({why}); delete that folder to use "
-                "the step before it"
+                f"checkpoint {path} cannot be read ({why}); delete that folder"
+                f"{self._rest(path)}"
             ) from error
         try:
             state = state if template is None else like_template(state, template)
         except ValueError as error:
             raise CheckpointError(f"checkpoint {path} {error}") from error
-        return Restored(_order(path)[0], state)
+        return Restored(step, state)
+
+    def _rest(self, but: Path) -> str:
+        """Says which checkpoints there are besides one."""
+        last, best = ([p for p in self._find(s) if p != but] for s in ("last", "best"))
+        names = [path.name for path in reversed(last)]
+        listed = [f"last ({', '.join(names)})"] if last else []
+        listed += [f"best ({best[0].name})"] if best else []
+        if not listed:
+            return "; no other is left, so start a new run"
+        return f" to use what remains: {' and '.join(listed)}"
 
     def _missing(self, which: str | int) -> str:
         """Says that there is no such checkpoint, and which there are."""
@@ -203,15 +225,18 @@ class Checkpoints:
             raise CheckpointError(str(error)) from error
         folder = self.directory / series
         path = folder / f"{step}"
-        # Also what a failed save left: a thread of it may still be writing there.
-        while path.exists():
+        # Not what a failed save left: a thread of it may still be writing there.
+        while path.exists() or (folder / f"{_UNFINISHED}{path.name}").exists():
             path = path.with_name(f"{step}.{_order(path)[1] + 1}")
+        draft = folder / f"{_UNFINISHED}{path.name}"
         try:
             # Not its parents: a run whose folder was moved shall not go on without it.
             self.directory.mkdir(exist_ok=True)
             folder.mkdir(exist_ok=True)
             with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-                checkpointer.save(path / _STATE, tree)
+                checkpointer.save(draft / _STATE, tree)
+            write_digests(draft, step=step)
+            draft.rename(path)
         # Orbax reports a full disk as ValueError, the file system as OSError.
         except (OSError, ValueError) as error:
             raise CheckpointError(
@@ -219,8 +244,11 @@ class Checkpoints:
                 " make it writable, then resume (earlier checkpoints are intact)"
             ) from error
         older = [p for p in self._find(series) if _order(p)[0] < step]
-        for other in folder.iterdir():  # what killed processes left as well
-            if other != path and other not in older[: keep - 1]:
+        for other in folder.iterdir():
+            # What killed processes left as well; whatever else is there is another's.
+            name = other.name.removeprefix(_UNFINISHED)
+            is_ours = name != other.name or _STEP_NAME.fullmatch(name)
+            if is_ours and other != path and other not in older[: keep - 1]:
                 shutil.rmtree(other, ignore_errors=True)
         return path
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_es.checks import ConfigError, check_types, require
+from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, sealed
 from jax_es.runs.files import open_lock, read_json, whole_file, writing
 from jax_es.runs.folders import (
     CONFIG_FILE,
@@ -107,6 +108,13 @@ class RunDirectory:
                 f"({str(error).rstrip('.')}); restore it from a copy or choose another "
                 "run."
             ) from error
+        try:
+            check_sealed(record)
+        except DamageError as error:
+            raise ConfigError(
+                f"{file} is damaged or was edited ({error}); restore it from a copy, "
+                f"or delete its entry {DIGESTS!r} to use it unchecked."
+            ) from error
         return record
 
     def config(self) -> TrainConfig:
@@ -154,15 +162,18 @@ class RunDirectory:
             "versions": versions(),
             "git_commit": git_commit(),
             "machine": machine(),
+            DIGESTS: ALWAYS,
             **more,
         }
-        self._write(record)
+        self.write(record)
 
     def update(self, **entries: Any) -> None:
         """Replaces entries of the record, or adds to them."""
-        self._write({**self.record(), **entries})
+        self.write({**self.record(), **entries})
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def write(self, record: dict[str, Any]) -> None:
+        """Writes the whole record, with a digest of itself."""
+        record = sealed(record)
         with self._writing(), whole_file(self.path / self.file) as draft:
             draft.write_text(json.dumps(record, indent=2) + "\n")
 
@@ -232,12 +243,17 @@ class RunDirectory:
         remedy = "start a new run with another --name"
         require_same(f"the run in {self.path}", changed, remedy)
 
-    def resume(self, config: TrainConfig) -> None:
+    def resume(self, config: TrainConfig, step: int) -> None:
         """Takes over what a resumed run may change: from now on it is the run's.
 
         Warns of packages that changed since the run began.
+
+        Args:
+            config: of the run from now on.
+            step: of the checkpoint that it goes on from.
         """
-        began = self.record().get("versions", {})
+        record = self.record()
+        began = record.get("versions", {})
         now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
         changed = differing(began, now).items()
         if changed:
@@ -247,8 +263,13 @@ class RunDirectory:
                 "differ from an uninterrupted run's.",
                 stacklevel=2,
             )
+        entries: dict[str, Any] = {}
         if differences(self.config(), config):
-            self.update(config=to_dict(config))
+            entries["config"] = to_dict(config)
+        if DIGESTS not in record:  # of an earlier version
+            entries[DIGESTS] = {"first_step": step + 1}
+        if entries:
+            self.update(**entries)
 
 
 def check_method(run: RunDirectory, method: Method) -> None:

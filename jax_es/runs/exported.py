@@ -1,7 +1,8 @@
 """A trained policy as a folder that travels, in the layout of the Hugging Face hub.
 
 ``model.safetensors`` holds all that θ acts with, by the names that checkpoints have
-(``checkpoint.py``); ``config.json`` is the run's. Such a folder is read like a run.
+(``checkpoint.py``), ``digests.json`` its SHA-256; ``config.json`` is the run's. Such a
+folder is read like a run.
 """
 
 import os
@@ -14,7 +15,9 @@ import safetensors.numpy
 
 from jax_es.checks import ConfigError
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, Restored
+from jax_es.runs.digests import check_digests, recorded, write_digests
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.state_arrays import as_stored
 from jax_es.types import PyTree
 
@@ -23,11 +26,15 @@ HUB = "hf://"
 
 
 def write_weights(folder: Path, state: PyTree) -> None:
-    """Writes what θ acts with into a folder; the arrays keep their exact bits."""
+    """Writes what θ acts with, and its digest, into an empty folder.
+
+    The arrays keep their exact bits.
+    """
     arrays = ocp.tree.to_flat_dict(as_stored(state), sep="/")
     # safetensors writes the memory of an array as it lies there.
     arrays = {name: np.array(array, order="C") for name, array in arrays.items()}
     safetensors.numpy.save_file(arrays, folder / WEIGHTS_FILE)
+    write_digests(folder)
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
@@ -35,10 +42,16 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     file = run.path / WEIGHTS_FILE
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
+    record = run.path / CONFIG_FILE
+    entry = recorded(record)
     try:
+        check_digests(run.path, entry, record)
         state = ocp.tree.from_flat_dict(safetensors.numpy.load_file(file), sep="/")
         step = int(state["es"]["generation"])
-    except (OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except (
+        *(OSError, KeyError, TypeError, ValueError),
+        safetensors.SafetensorError,
+    ) as error:
         raise CheckpointError(
             f"{file} cannot be read ({error}); export the run again."
         ) from error

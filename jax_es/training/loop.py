@@ -104,7 +104,7 @@ def begin(
         f"max_env_steps must be more than {state.total_env_steps}, the steps that "
         f"{run.path} has taken, got {limit}.",
     )
-    run.resume(config)
+    run.resume(config, finished)
     return state
 
 

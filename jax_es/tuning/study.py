@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.checks import ConfigError, from_json, is_of_type, require
+from jax_es.runs.digests import DIGESTS, recorded, warn_unchecked
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.folders import EXPERIMENT_FILE
+from jax_es.runs.folders import EXPERIMENT_FILE, STUDY_FILE
 from jax_es.streams import stream
 from jax_es.train_config import TrainConfig
 from jax_es.tuning.search_space import (
@@ -103,6 +104,8 @@ def read(folder: RunDirectory) -> Settings:
     require(folder.exists(), f"{folder.path} is not a study (it has no {folder.file}).")
     try:
         record = folder.record()
+        if DIGESTS not in record:
+            warn_unchecked(folder.path)
         tuning = from_json(TuningConfig, record["tuning"])
         return Settings(folder.config(), tuning, record["preset"])
     except (KeyError, TypeError) as error:
@@ -178,7 +181,7 @@ def _train(
         study.tell(trial, state=states.FAIL)
         return
     folder = trial_folder(path, trial.number)
-    values = _values_so_far(folder, config)
+    values = _values_so_far(folder, config, recorded(path / STUDY_FILE))
     last = config.max_env_steps
     for rung, budget in enumerate(budgets(settings)):
         if rung == len(values):
@@ -209,12 +212,24 @@ def trial_folder(study: Path, number: int) -> RunDirectory:
     return RunDirectory(study / f"trial-{number:04d}", EXPERIMENT_FILE)
 
 
-def _values_so_far(folder: RunDirectory, config: TrainConfig) -> list[float]:
-    """Reads what a trial has reached; none of another configuration's."""
+def _values_so_far(
+    folder: RunDirectory, config: TrainConfig, entry: Any
+) -> list[float]:
+    """Reads what a trial has reached; none of another configuration's.
+
+    Its record must hold a digest if the study's ``entry`` says that all do.
+    """
     if not folder.exists():
         return []
     folder.check_resumable(config)
-    values = folder.record().get("rungs", [])
+    record = folder.record()
+    values = record.get("rungs", [])
+    if DIGESTS not in record:
+        require(
+            "first_step" not in (entry or {}),
+            f"{folder.path / folder.file} has lost its digest; restore it from a copy.",
+        )
+        warn_unchecked(folder.path.parent)
     require(
         is_of_type((*values,), tuple[float | None, ...]),
         f"{folder.path / folder.file}: rungs must be numbers or null, got {values}; "

@@ -56,6 +56,7 @@ def test_it_acts_to_the_bit_as_before_and_says_what_it_is(run, monkeypatch, caps
     shutil.rmtree(run)
     elsewhere = shutil.move("exported", run.parent / "elsewhere")
     names = {"README.md", "config.json", "model.safetensors", "replay.gif"}
+    names |= {"digests.json"}
     assert {path.name for path in elsewhere.iterdir()} == names
     np.testing.assert_array_equal(actions(load_policy(elsewhere)), expected)
     text = (elsewhere / "README.md").read_text()
@@ -73,11 +74,15 @@ def test_it_acts_to_the_bit_as_before_and_says_what_it_is(run, monkeypatch, caps
     # What is in it alone, and only if its modules are trusted.
     with pytest.raises(ValueError, match="holds checkpoint 2 alone, got 1"):
         load_policy(elsewhere, 1)
-    config = elsewhere / "config.json"
     theirs = f"{run.name}_of_nobody:Env-v0"  # trust lasts as long as the process
-    config.write_text(config.read_text().replace("HalfCheetah-v5", theirs))
+    text = json.dumps(RunDirectory(elsewhere).record())
+    edited = json.loads(text.replace("HalfCheetah-v5", theirs))
+    RunDirectory(elsewhere).write(edited)
     with pytest.raises(ValueError, match="may run any code; if you trust it"):
         load_policy(elsewhere)
+    (elsewhere / "digests.json").unlink()
+    with pytest.raises(ValueError, match=r"digests.json is missing\); export the run"):
+        load_policy(elsewhere, trust=True)
     (elsewhere / "model.safetensors").write_bytes(b"{")
     with pytest.raises(ValueError, match=r"model.safetensors cannot be read"):
         load_policy(elsewhere, trust=True)

@@ -41,17 +41,18 @@ def test_a_command_that_cannot_be_done(row, unchanged, capsys):
 
 
 def entry(file, **changes):
-    """Changes entries of a JSON object in a file."""
+    """Changes entries of a JSON object in a file, which then holds no digest."""
 
     def edit():
-        values = json.loads(Path(file).read_text())
-        Path(file).write_text(json.dumps({**values, **changes}))
+        values = {**json.loads(Path(file).read_text()), **changes}
+        values.pop("digests", None)
+        Path(file).write_text(json.dumps(values))
 
     return edit
 
 
 def field(name, value, file="runs/es/config.json"):
-    """Changes a field of a recorded configuration: ``es.sigma``."""
+    """Changes a field of a recorded configuration, as :func:`entry`: ``es.sigma``."""
 
     def edit():
         record = json.loads(Path(file).read_text())
@@ -60,6 +61,7 @@ def field(name, value, file="runs/es/config.json"):
         for parent in parents:
             place = place[parent]
         place[last] = value
+        record.pop("digests", None)
         Path(file).write_text(json.dumps(record))
 
     return edit

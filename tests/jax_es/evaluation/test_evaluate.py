@@ -18,6 +18,7 @@ from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import follow_robot, record_video
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
+from jax_es.runs.directory import RunDirectory
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import load_mean, load_policy
 from jax_es.training.parts import build_evaluation
@@ -237,10 +238,9 @@ def test_observations_are_normalised_as_in_training(run, folder):
     trained = load_mean(run)
     assert trained.statistics.count > 0
     twin = shutil.copytree(run, folder / "twin")
-    file = twin / "config.json"
-    stored = json.loads(file.read_text())
+    stored = RunDirectory(twin).record()
     stored["config"]["rollout"]["observation_statistics"] = False
-    file.write_text(json.dumps(stored))
+    RunDirectory(twin).write(stored)
     assert load_mean(twin).statistics is None
     observation = np.full(17, 0.3)
     assert not np.allclose(

@@ -17,6 +17,9 @@ from models import MLPConfig
 
 minari = pytest.importorskip("minari")
 
+# Other programs' datasets hold none.
+pytestmark = pytest.mark.filterwarnings("ignore:.* holds no digests")
+
 
 def config(env_id="InvertedPendulum-v5"):
     return TrainConfig(env=EnvConfig(env_id), policy=MLPConfig())

@@ -26,6 +26,9 @@ from jax_es.training import generation
 from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
 
+# Other programs' datasets hold none.
+pytestmark = pytest.mark.filterwarnings("ignore:.* holds no digests")
+
 KEY = jax.random.key(0)
 DATASET = "pendulum/balanced-v0"
 CLONING = CloningConfig(

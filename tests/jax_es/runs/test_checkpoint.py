@@ -160,6 +160,18 @@ def test_saving_an_existing_step_again_replaces_it(tmp_path):
     assert len(os.listdir(tmp_path / "last")) == len(os.listdir(tmp_path / "best")) == 1
 
 
+def test_what_is_no_step_is_left_where_it_is(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(1, small_state(1))
+    for name in ("mine", "1-copy", "012", ".hidden"):
+        (tmp_path / "last" / name).mkdir()
+    for name in (".unfinished-9-1-0", "3"):  # a killed save's
+        (tmp_path / "last" / name / "state.orbax-checkpoint-tmp-1").mkdir(parents=True)
+    checkpoints.save(2, small_state(2))
+    left = {"mine", "1-copy", "012", ".hidden", "2"}
+    assert {*os.listdir(tmp_path / "last")} == left
+
+
 def test_going_back_to_an_earlier_step_forgets_the_later_ones(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (5, 6, 7, 6):
@@ -174,14 +186,34 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("damage", [truncate, Path.unlink])
-def test_what_orbax_cannot_read_is_named_and_may_be_deleted(tmp_path, damage):
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
+def test_every_file_of_a_step_is_checked(tmp_path, damage):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(3, small_state(3))
     newest = checkpoints.save(4, small_state(4))
-    damage(largest(newest))
-    with pytest.raises(CheckpointError, match=f"{newest} cannot be read .*delete that"):
-        checkpoints.restore("last", SMALL)
+    kept = shutil.copytree(newest, tmp_path / "kept")
+    for file in (path for path in kept.rglob("*") if path.is_file()):
+        # Nothing says that these digests must be there.
+        if (file.name, damage) == ("digests.json", Path.unlink):
+            continue
+        shutil.rmtree(newest)
+        shutil.copytree(kept, newest)
+        name = file.relative_to(kept).as_posix()
+        damage(newest / name)
+        with pytest.raises(CheckpointError) as error:
+            checkpoints.restore("last", SMALL)
+        state = "missing" if damage is Path.unlink else "damaged"
+        assert str(error.value).startswith(f"checkpoint {newest} cannot be read (")
+        assert f"{name} is {state}); delete that folder to use what remains" in str(
+            error.value
+        )
+        assert str(error.value).endswith("last (3)")
     shutil.rmtree(newest)
     assert_small_state(checkpoints.restore("last", SMALL))
     assert checkpoints.steps() == [3]
@@ -297,6 +329,7 @@ def die_at(patch, fatal):
 
     for owner, name in (
         (Path, "mkdir"),
+        *((Path, "rename"), (Path, "replace")),
         (shutil, "rmtree"),
         (ocp.PyTreeCheckpointer, "save"),
     ):
@@ -335,4 +368,4 @@ def test_dying_at_any_operation_loses_nothing(tmp_path, monkeypatch, series, new
         save(new_step, new)
         assert_identical(checkpoints.restore(series, old).state, new)
         assert len(os.listdir(directory / series)) == (1 if series == "best" else 2)
-    assert 6 <= fatal < 99
+    assert 10 <= fatal < 99

@@ -48,10 +48,11 @@ def test_a_resume_may_extend_a_run_and_is_remembered(run):
     before = json.loads((run.path / "config.json").read_text())
     longer = dataclasses.replace(TrainConfig(), num_generations=300)
     run.check_resumable(longer)
-    run.resume(longer)
+    run.resume(longer, 3)
     assert find_run(run.path).config() == longer
+    other = {"config": None, "digests": None}
     after = json.loads((run.path / "config.json").read_text())
-    assert {**after, "config": None} == {**before, "config": None}
+    assert {**after, **other} == {**before, **other}
 
 
 def test_a_resume_warns_of_other_versions(run):
@@ -60,7 +61,7 @@ def test_a_resume_warns_of_other_versions(run):
     run.update(versions=record["versions"])
     # Whoever resumes a run is told, from Python and of a cloning as well.
     with pytest.warns(UserWarning, match=r"platform tpu → cpu, jax 0\.0\.1 → "):
-        run.resume(TrainConfig())
+        run.resume(TrainConfig(), 3)
 
 
 LONGER = dataclasses.replace(TINY, num_generations=2)

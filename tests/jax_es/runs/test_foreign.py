@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import itertools
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -41,9 +40,9 @@ def foreign(trained, folder, monkeypatch):
     Path(f"{name}.py").write_text("open('imported', 'w').close()\n")
     run = Path("runs/foreign")
     shutil.copytree(trained, run)
-    record = json.loads((run / "config.json").read_text())
+    record = RunDirectory(run).record()
     record["config"]["env"]["id"] = f"{name}:InvertedPendulum-v5"
-    (run / "config.json").write_text(json.dumps(record))
+    RunDirectory(run).write(record)
     yield name
     sys.modules.pop(name, None)
 

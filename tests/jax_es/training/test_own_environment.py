@@ -1,5 +1,6 @@
 """An environment of the user's own: its arguments, its wrappers, its faults."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -44,12 +45,12 @@ def test_it_trains_resumes_and_is_evaluated(module, refused):
     assert env.kwargs == {"speed": 0.25} and env.wrappers == (FLAT,)
     assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
     # A wrapper that a run names is a module, too.
-    stored = Path("runs/whole/config.json")
-    text = stored.read_text()
-    stored.write_text(text.replace(FLAT, "this:Wrapper"))
+    run = RunDirectory(Path("runs/whole"))
+    record = run.record()
+    run.write(json.loads(json.dumps(record).replace(FLAT, "this:Wrapper")))
     words = "names this:Wrapper, for which the module this would be imported"
     refused(train.main, ["--resume", "--name", "whole"], words)
-    stored.write_text(text)
+    run.write(record)
     assert report.main(["runs/whole"]) == 0
     page = Path("runs/whole/report.html").read_text()
     assert f"--env.wrappers {FLAT}" in page and "--env.kwargs.speed 0.25" in page
