@@ -37,6 +37,7 @@ from jax_es.imitation.datasets import (
     storage_in,
 )
 from jax_es.runs.directory import RunDirectory, experiment_of
+from jax_es.runs.files import check_place
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
 from jax_es.train_config import differing, require_same
@@ -142,6 +143,7 @@ def main(argv: list[str]) -> None:
 def _stored(arguments: Arguments) -> dict[str, Any] | None:
     """Returns our metadata of the dataset to continue; None for a new one."""
     path = arguments.path
+    check_place(path)
     if not arguments.resume:
         require(
             not is_dataset(path),

@@ -19,7 +19,7 @@ import tyro
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.directory import trust_option
-from jax_es.runs.files import writing
+from jax_es.runs.files import check_place, writing
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.metrics import records_so_far
@@ -60,6 +60,7 @@ class Arguments:
             not there.exists() or (there.is_dir() and not any(there.iterdir())),
             f"{there} exists and is not an empty folder; choose another one.",
         )
+        check_place(there)
 
 
 @program
