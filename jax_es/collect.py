@@ -129,6 +129,11 @@ def main(argv: list[str]) -> None:
         seeds = first + np.arange(arguments.episodes)
         try:
             with run_errors(path, "the same command"), draft_of(path) as draft:
+                require(  # another process may have written it meanwhile
+                    _stored(arguments) == stored,
+                    f"{path} has just been written by another process; start again "
+                    "with the same command.",
+                )
                 task, method = run.config().env, run.method().name
                 storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(

@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_es.checks import ConfigError, optional, require
 from jax_es.config import EnvConfig
-from jax_es.runs.files import read_json
+from jax_es.runs.files import open_lock, read_json
 from jax_es.train_config import TrainConfig
 
 DATA_FOLDER = "data"
@@ -26,6 +26,10 @@ OUR_METADATA = "jax_es"
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 """Minari's own: where its ``load_dataset`` looks."""
+
+
+EPISODE_BYTES = 2**16
+"""What HDF5 needs for an episode at most, besides its arrays; 17 kB were measured."""
 
 
 class Episodes(NamedTuple):
@@ -149,22 +153,35 @@ def draft_of(path: Path) -> Iterator[Path]:
     The draft begins with what the dataset holds. If the block raises, nothing has
     happened. An HDF5 file whose writer is killed may be unreadable, so nobody writes
     into ``data/``.
+
+    Raises:
+        ConfigError: another process writes the dataset.
     """
     # Absolute, since Minari measures the files of a relative path elsewhere.
-    draft = path.absolute().with_name(f".draft-{path.name}")
-    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+    folder = path.absolute().with_name(f".draft-{path.name}")
+    draft = folder / DATA_FOLDER
     try:
-        if is_dataset(path):
-            shutil.copytree(path / DATA_FOLDER, draft)
-        else:
-            draft.mkdir(parents=True)
-        yield draft
-        (path / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
-        # main_data.hdf5 first: there are never fewer episodes than the metadata say.
-        for file in sorted(draft.iterdir()):
-            file.replace(path / DATA_FOLDER / file.name)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        lock = open_lock(folder)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"{path} is being written by another process; wait for it, or choose "
+            "another --dataset."
+        ) from error
+    with lock:
+        shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+        try:
+            if is_dataset(path):
+                shutil.copytree(path / DATA_FOLDER, draft)
+            else:
+                draft.mkdir(parents=True)
+            yield draft
+            (path / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
+            # main_data.hdf5 first: there are never fewer episodes than the metadata
+            # say.
+            for file in sorted(draft.iterdir()):
+                file.replace(path / DATA_FOLDER / file.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def storage_in(
@@ -192,6 +209,28 @@ def storage_in(
         }
     )
     return storage
+
+
+def add_episodes(storage: Any, episodes: list[Any]) -> None:
+    """Writes episodes into Minari's storage.
+
+    Where the disk is full, HDF5 ends the process with a segmentation fault. So the
+    file is made larger first; HDF5 cuts off what it does not use.
+
+    Raises:
+        OSError: there is no room for them.
+    """
+    file = storage.data_path / "main_data.hdf5"
+    parts = ("observations", "actions", "rewards", "terminations", "truncations")
+    needed = EPISODE_BYTES * len(episodes)
+    for steps in (getattr(each, part) for each in episodes for part in parts):
+        needed += 2 * len(steps) * np.asarray(steps[0]).nbytes
+    with file.open("r+b") as stream:
+        size = file.stat().st_size
+        os.posix_fallocate(stream.fileno(), 0, size + needed)
+        if size == 0:  # zeros would not be a file of HDF5's
+            stream.truncate()
+    storage.update_episodes(episodes)
 
 
 @contextlib.contextmanager
