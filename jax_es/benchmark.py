@@ -33,7 +33,7 @@ import tyro
 from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
-from jax_es.runs.files import check_writable, whole_file
+from jax_es.runs.files import check_writable, whole_file, writing
 from jax_es.runs.machine import git_commit, machine, versions
 
 SCALING = "scaling"
@@ -100,7 +100,8 @@ def main(argv: list[str]) -> int:
         text = table(report)
     sys.stdout.write(text)
     if arguments.json is not None:
-        with whole_file(arguments.json) as draft:
+        file, remedy = arguments.json, "free space, or choose another file"
+        with writing(f"--json {file}", remedy), whole_file(file) as draft:
             draft.write_text(json.dumps(report, indent=1) + "\n")
     for failure in failures:
         sys.stderr.write(f"error: {failure}\n")

@@ -38,6 +38,7 @@ from jax_es.imitation.datasets import (
 )
 from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, experiment_of
+from jax_es.runs.files import check_place
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
 from jax_es.train_config import differing, require_same
@@ -130,6 +131,11 @@ def main(argv: list[str]) -> None:
         seeds = first + np.arange(arguments.episodes)
         try:
             with run_errors(path, "the same command"), draft_of(path) as draft:
+                require(  # another process may have written it meanwhile
+                    _stored(arguments) == stored,
+                    f"{path} has just been written by another process; start again "
+                    "with the same command.",
+                )
                 task, method = run.config().env, run.method().name
                 storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(
@@ -144,6 +150,7 @@ def main(argv: list[str]) -> None:
 def _stored(arguments: Arguments) -> dict[str, Any] | None:
     """Returns our metadata of the dataset to continue; None for a new one."""
     path = arguments.path
+    check_place(path)
     if not arguments.resume:
         require(
             not is_dataset(path),

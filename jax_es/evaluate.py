@@ -31,7 +31,7 @@ from jax_es.checks import (
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import Precision
-from jax_es.runs.files import check_writable
+from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_runs
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
         text = json.dumps(shown, indent=2, allow_nan=False)
     sys.stdout.write(f"{text}\n")
     if arguments.csv is not None:
-        write_csv(arguments.csv, evaluated, *origin)
+        with writing(f"--csv {arguments.csv}", "free space, or choose another file"):
+            write_csv(arguments.csv, evaluated, *origin)
     if arguments.picture is not None:
         from jax_es.analysis import figures
 

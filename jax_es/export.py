@@ -20,7 +20,7 @@ from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, trust_option
-from jax_es.runs.files import writing
+from jax_es.runs.files import check_place, writing
 from jax_es.runs.find import find_run
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
@@ -59,6 +59,7 @@ class Arguments:
             not there.exists() or (there.is_dir() and not any(there.iterdir())),
             f"{there} exists and is not an empty folder; choose another one.",
         )
+        check_place(there)
 
 
 @program

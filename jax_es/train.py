@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -153,11 +154,11 @@ def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
         f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
         for values in list(zip(*results, strict=True))[1:]
     )
-    path = experiment.path
+    path = shlex.quote(str(experiment.path))
     return (
         f"Evaluation return over {len(results)} seeds, median and range: {first} at "
         f"the start, {final} at the end, {best} at best.\n"
-        f"Runs: {path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
+        f"Runs: {experiment.path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
         f"Evaluate: {program_command('evaluate')} {path}"
         f"{obedience_option(experiment)}{trust_option(experiment)}\n"
         f"Plot: {program_command('plot')} {path}\n"

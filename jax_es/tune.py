@@ -123,11 +123,12 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
 
     config = with_game(arguments.config)
     settings = tuning.Settings(config, arguments.tuning, default.preset)
-    path = arguments.new_run(f"tune-{default.preset}").path
     if stored is not None:
+        path = line.path_to_resume
         _check_same(stored, settings, path)
         arguments.check_imports(config, path, line)
     else:
+        path = arguments.new_run(f"tune-{default.preset}").path
         check_cores(config.rollout)
         check_init(default.preset, config)
     if arguments.trust and config.init is not None:

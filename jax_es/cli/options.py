@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import functools
 import json
-import os
 import re
 import shutil
 import signal
@@ -28,6 +27,7 @@ from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
 from jax_es.checks import ConfigError, check_integers, require
+from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
@@ -56,7 +56,8 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
     An error or a signal that ends it is one line on stderr. Bad input ends it with exit
     code 2, an environment of the user's that fails with 1, and SIGINT or SIGTERM with
     128 and the signal's number: at once, unless the program has :class:`StopSignals` of
-    its own. ``--debug`` shows the tracebacks, too.
+    its own. ``--debug`` shows the tracebacks, too. A terminal that goes away ends no
+    work (``display.py``).
     """
 
     @functools.wraps(run)
@@ -64,11 +65,11 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         given = sys.argv[1:] if argv is None else argv
         arguments = [argument for argument in given if argument != DEBUG_OPTION]
-        with StopSignals(at_once=True) as signals:
+        with standard_error(), StopSignals(at_once=True) as signals:
             try:
-                return run(arguments) or 0
-            except BrokenPipeError:  # the reader has seen enough, as head has
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                with standard_output():
+                    return run(arguments) or 0
+            except BrokenPipeError:
                 return 128 + signal.SIGPIPE
             except BaseException as error:
                 ending = _ending(error, signals.signum)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO, cast
 
 from rich.columns import Columns
 from rich.console import Console, RenderableType
@@ -23,6 +23,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from jax_es.cli.display import Display
 from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig, policy_kind
 
@@ -88,14 +89,15 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         more: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        self._stream = stream or sys.stderr
+        # A training goes on without its display, from Python as well.
+        self._stream = Display.of(stream or sys.stderr)
         self._clock, self._more = clock, more
         self._num_generations, self._max_env_steps = num_generations, max_env_steps
         self._layout = layout or GENERATIONS
         self._unit = f"{label}  {self._layout.unit}".lstrip()
         # With a limit on steps, a first generation tells how many there will be.
         self._total = num_generations if max_env_steps is None else None
-        console = Console(file=self._stream)
+        console = Console(file=cast(TextIO, self._stream))
         self._bar = _Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -105,7 +107,7 @@ class Progress:
             # A refresh thread would compete with the rollout.
             auto_refresh=False,
             # Redirected output of a program stays out of the bar's terminal.
-            redirect_stdout=sys.stdout.isatty(),
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             get_time=clock,
             # Of the last 1,000 updates, which are some minutes or all generations.
             speed_estimate_period=math.inf,
@@ -114,7 +116,9 @@ class Progress:
         self._bar.values = [f"compiling and running the first {self._layout.unit}"]
         self._bar.add_task("", total=None, completed=first_generation, left="")
         self._task = self._bar.tasks[0]
-        self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
+        self._is_notebook = type(self._stream.stream).__module__.startswith(
+            "ipykernel."
+        )
         self._is_line_open = False
         self.generation_started(first_generation)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,9 @@ from jax_es.runs.directory import (
     resume_options,
     seed_runs,
 )
+from jax_es.runs.files import check_place
 from jax_es.runs.find import (
-    check_name,
+    check_new_name,
     find_run_or_experiment,
     how_to_use,
     path_to_resume,
@@ -67,9 +69,11 @@ class RunArguments:
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""
-        check_name(self.name)
+        check_new_name(self.name)
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        return RunDirectory(self.runs_dir / (self.name or f"{name}-{now}"))
+        path = self.runs_dir / (self.name or f"{name}-{now}")
+        check_place(path)  # lock() does as well, but after everything is built
+        return RunDirectory(path)
 
 
 def shared_fields(source: Any, arguments: type) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def train_program(
             raise
     text = text or (
         f"Metrics: {run.path / METRICS_FILE} (TensorBoard: tensorboard --logdir "
-        f"{run.path})\n{how_to_use(run)}"
+        f"{shlex.quote(str(run.path))})\n{how_to_use(run)}"
     )
     sys.stderr.write(f"{text}\n")
     return request

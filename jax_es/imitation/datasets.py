@@ -17,7 +17,7 @@ import numpy as np
 from jax_es.checks import ConfigError, optional, require
 from jax_es.config import EnvConfig
 from jax_es.runs.digests import DIGESTS, check_digests, replacing
-from jax_es.runs.files import read_json
+from jax_es.runs.files import open_lock, read_json
 from jax_es.train_config import TrainConfig
 
 DATA_FOLDER = "data"
@@ -27,6 +27,10 @@ OUR_METADATA = "jax_es"
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 """Minari's own: where its ``load_dataset`` looks."""
+
+
+EPISODE_BYTES = 2**16
+"""What HDF5 needs for an episode at most, besides its arrays; 17 kB were measured."""
 
 
 class Episodes(NamedTuple):
@@ -156,14 +160,30 @@ def draft_of(path: Path) -> Iterator[Path]:
     The draft begins with what the dataset holds. If the block raises, nothing has
     happened. An HDF5 file whose writer is killed may be unreadable, so nobody writes
     into ``data/``.
+
+    Raises:
+        ConfigError: another process writes the dataset.
     """
     # Absolute, since Minari measures the files of a relative path elsewhere.
-    draft = path.absolute().with_name(f".draft-{path.name}")
-    # main_data.hdf5 comes first: there are never fewer episodes than the metadata say.
-    with replacing(path / DATA_FOLDER, draft):
-        if is_dataset(path):
-            shutil.copytree(path / DATA_FOLDER, draft, dirs_exist_ok=True)
-        yield draft
+    folder = path.absolute().with_name(f".draft-{path.name}")
+    draft = folder / DATA_FOLDER
+    try:
+        lock = open_lock(folder)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"{path} is being written by another process; wait for it, or choose "
+            "another --dataset."
+        ) from error
+    with lock:
+        try:
+            # main_data.hdf5 comes first: there are never fewer episodes than the
+            # metadata say.
+            with replacing(path / DATA_FOLDER, draft):
+                if is_dataset(path):
+                    shutil.copytree(path / DATA_FOLDER, draft, dirs_exist_ok=True)
+                yield draft
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def storage_in(
@@ -191,6 +211,28 @@ def storage_in(
         }
     )
     return storage
+
+
+def add_episodes(storage: Any, episodes: list[Any]) -> None:
+    """Writes episodes into Minari's storage.
+
+    Where the disk is full, HDF5 ends the process with a segmentation fault. So the
+    file is made larger first; HDF5 cuts off what it does not use.
+
+    Raises:
+        OSError: there is no room for them.
+    """
+    file = storage.data_path / "main_data.hdf5"
+    parts = ("observations", "actions", "rewards", "terminations", "truncations")
+    needed = EPISODE_BYTES * len(episodes)
+    for steps in (getattr(each, part) for each in episodes for part in parts):
+        needed += 2 * len(steps) * np.asarray(steps[0]).nbytes
+    with file.open("r+b") as stream:
+        size = file.stat().st_size
+        os.posix_fallocate(stream.fileno(), 0, size + needed)
+        if size == 0:  # zeros would not be a file of HDF5's
+            stream.truncate()
+    storage.update_episodes(episodes)
 
 
 @contextlib.contextmanager

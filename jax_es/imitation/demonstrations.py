@@ -16,7 +16,7 @@ from minari.data_collector import EpisodeBuffer
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
-from jax_es.imitation.datasets import OUR_METADATA
+from jax_es.imitation.datasets import OUR_METADATA, add_episodes
 from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
@@ -150,7 +150,7 @@ def collect(
         good = list(filter(is_finite, ended))
         failed.extend(each.seed for each in ended if not is_finite(each))
         if good:
-            storage.update_episodes(good)
+            add_episodes(storage, good)
             tenth = len(returns) * 10 // len(seeds)
             returns.extend(sum(each.rewards) for each in good)
             lengths.extend(map(len, good))

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import json
 import os
+import shlex
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_es.checks import ConfigError, check_types, require
 from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, sealed
-from jax_es.runs.files import open_lock, read_json, whole_file, writing
+from jax_es.runs.files import check_place, open_lock, read_json, whole_file, writing
 from jax_es.runs.folders import (
     CONFIG_FILE,
     EXPERIMENT_FILE,
@@ -186,8 +187,10 @@ class RunDirectory:
 
         A program that creates, resumes or trains a run holds the lock from before it
         reads the run's state until it has written the last of it. The system releases
-        the lock of a killed process. ``ConfigError`` if another process holds it.
+        the lock of a killed process. ``ConfigError`` if another process holds it, or
+        nothing can be stored there (:func:`check_place`).
         """
+        check_place(self.path)
         with self._writing():
             try:
                 file = open_lock(self.path)
@@ -301,13 +304,14 @@ def seed_runs(experiment: Path) -> list[RunDirectory]:
 def resume_options(run: RunDirectory) -> str:
     """Returns the options that continue a run, or the experiment it is part of."""
     path = (experiment_of(run) or run).path
-    where = "" if path.parent == Path("runs") else f" --runs-dir {path.parent}"
+    name, parent = shlex.quote(path.name), shlex.quote(str(path.parent))
+    where = "" if parent == "runs" else f" --runs-dir {parent}"
     workers = ""
     if run.exists() and run.config().rollout.shard_size is not None:
         from envs.cores import available_cores  # late: it loads JAX
 
         workers = f" --workers {available_cores()}"  # any number gives the same
-    return f"--resume --name {path.name}{where}{trust_option(run)}{workers}"
+    return f"--resume --name {name}{where}{trust_option(run)}{workers}"
 
 
 def trust_option(run: RunDirectory) -> str:

@@ -3,11 +3,13 @@
 import contextlib
 import fcntl
 import json
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, require
 
 LOCK_FILE = ".lock"
 
@@ -45,6 +47,40 @@ def writing(path: Path | str, remedy: str) -> Iterator[None]:
     except OSError as error:
         why = str(error).partition("\n")[0]
         raise ConfigError(f"{path} cannot be written ({why}); {remedy}.") from error
+
+
+LONGEST_PATH = 3900
+"""Bytes of a folder's path; below it, files need up to 150 of the system's 4,095."""
+
+
+def check_place(path: Path) -> None:
+    """Raises ``ConfigError`` for a folder in which stored arrays would be lost.
+
+    Of the path of a checkpoint, the storage library takes a backslash for a slash,
+    matches ``*``, ``?`` and ``[`` with other folders' names, resolves ``..`` before
+    links, and knows UTF-8 alone.
+    """
+    with writing(path, "choose another folder"):  # the working directory may be gone
+        absolute = str(path.absolute())
+        real = os.path.realpath(absolute)
+        understood = os.path.realpath(os.path.normpath(absolute))
+    odd = re.search(r"[\\*?\[\ud800-\udfff]", absolute)
+    remedy = "Choose another folder; what lies there already can be moved."
+    require(
+        odd is None,
+        f"{path} cannot be written: arrays cannot be stored in {absolute!r}, whose "
+        f"path has {odd and odd[0]!r}. {remedy}",
+    )
+    require(
+        understood == real,
+        f"{path} cannot be written: arrays cannot be stored where '..' follows a link; "
+        f"choose {real}.",
+    )
+    require(
+        len(os.fsencode(absolute)) <= LONGEST_PATH,
+        f"{absolute[:99]}… cannot be written: its path of {len(absolute):,} characters "
+        f"is longer than {LONGEST_PATH:,} bytes. {remedy}",
+    )
 
 
 @contextlib.contextmanager

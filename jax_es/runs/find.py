@@ -1,6 +1,8 @@
 """Finds the runs and experiments that a user names."""
 
 import os
+import shlex
+import unicodedata
 from pathlib import Path
 
 from jax_es.checks import ConfigError, require
@@ -29,7 +31,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     require(
         bool(runs) or not RunDirectory(run.path, EXPERIMENT_FILE).exists(),
         f"{path} is an experiment in which no run has begun; continue it with "
-        f"{program_command('train')} --resume --name {run.path.name}.",
+        f"{program_command('train')} --resume --name {shlex.quote(run.path.name)}.",
     )
     return runs or [find_run(path)]
 
@@ -46,6 +48,27 @@ def check_name(name: str | None) -> None:
         name is None or (name not in ("", ".", "..") and Path(name).name == name),
         f"--name must be the name of a folder in --runs-dir, got {name!r}; "
         "give the path with --runs-dir.",
+    )
+
+
+def check_new_name(name: str | None) -> None:
+    """Raises ``ConfigError`` unless a new run can have ``--name``, if given.
+
+    Letters and combining marks of any script, digits, space, and ``._-``: no program
+    and no storage reads one of them as something else.
+    """
+    check_name(name)
+    allowed = ("L", "M", "Nd")
+    odd = [
+        character
+        for character in name or ""
+        if character not in " ._-"
+        and not unicodedata.category(character).startswith(allowed)
+    ]
+    require(
+        not odd,
+        f"--name must consist of letters, digits, spaces and ._- alone, got {name!r}; "
+        f"leave {' '.join(map(repr, dict.fromkeys(odd)))} out.",
     )
 
 
@@ -67,10 +90,10 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
 
 def how_to_use(run: RunDirectory) -> str:
     """Says what can be done with a trained run."""
-    path, asked, trust = run.path, obedience_option(run), trust_option(run)
+    path, asked, trust = str(run.path), obedience_option(run), trust_option(run)
     return (
-        f"Evaluate: {program_command('evaluate')} {path}{asked}{trust}\n"
-        f"From Python: jax_es.load_policy({str(path)!r}{', trust=True' * bool(trust)})"
+        f"Evaluate: {program_command('evaluate')} {shlex.quote(path)}{asked}{trust}\n"
+        f"From Python: jax_es.load_policy({path!r}{', trust=True' * bool(trust)})"
     )
 
 

@@ -10,6 +10,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -363,3 +365,42 @@ def test_numbers_that_are_none_do_not_end_a_run(
     assert "Traceback" not in capsys.readouterr().err
     assert len(numbers(world / "runs" / "x" / METRICS_FILE)) == 4
     assert not re.search("NaN|Infinity", (world / "runs/x" / METRICS_FILE).read_text())
+
+
+# A display that goes away.
+
+WITHOUT_A_DISPLAY = {
+    "reader": "set -o pipefail; {command} 2>&1 | head -1",
+    "stderr": "{command} 2>&-",
+    "all": "{command} <&- >&- 2>&-",
+    "full": "{command} 2>/dev/full",
+}
+
+
+def start(command, folder, **options):
+    own = {"PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "TERM": "xterm", **own}
+    return subprocess.Popen(command, cwd=folder, env=environment, **options)
+
+
+@pytest.mark.parametrize("kind", WITHOUT_A_DISPLAY)
+def test_a_run_goes_on_without_its_display(kind, world):
+    command = f"{sys.executable} -m jax_es.{COMMANDS['train'].format('torn')}"
+    line = WITHOUT_A_DISPLAY[kind].format(command=command)
+    assert start(["bash", "-c", line], world, stdout=subprocess.DEVNULL).wait() == 0
+    assert len(numbers(world / "runs" / "torn" / METRICS_FILE)) == 6
+
+
+def test_a_run_goes_on_when_its_terminal_is_closed(world):
+    ours, theirs = os.openpty()
+    command = f"{sys.executable} -m jax_es.{COMMANDS['train'].format('torn')}"
+    line = f"trap '' HUP; exec {command}"  # as nohup does
+    terminal = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with start(["setsid", "--ctty", "bash", "-c", line], world, **terminal) as process:
+        os.close(theirs)
+        shown = b""
+        while b"Training" not in shown:
+            shown += os.read(ours, 1000)
+        os.close(ours)
+        assert process.wait() == 0
+    assert len(numbers(world / "runs" / "torn" / METRICS_FILE)) == 6

@@ -133,6 +133,13 @@ def test_it_is_asked_for_each_return_of_the_grid(run, folder, capsys, monkeypatc
     assert (folder / "new" / "grid.png").stat().st_size > 1000
 
 
+def test_a_table_is_printed_though_its_file_cannot_be_written(cartpole, capsys):
+    assert main([str(cartpole), "--episodes", "2", "--csv", "/dev/full"]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: --csv /dev/full cannot be written ([Errno 28] No sp")
+    assert len(err.splitlines()) == 1 and "CartPole-v1" in out
+
+
 def test_another_return_may_be_asked_for_in_the_middle_of_an_episode(run, cartpole):
     policy = load_policy(run)
     scale = load_mean(run).config.policy.reward_scale  # type: ignore

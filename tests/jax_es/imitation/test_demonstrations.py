@@ -1,5 +1,6 @@
 """Collected datasets: true to the environment, extended, never half written."""
 
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ import jax
 import numpy as np
 import pytest
 
+from jax_es import collect
 from jax_es.collect import main
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.imitation import demonstrations
-from jax_es.imitation.datasets import read_episodes
+from jax_es.imitation.datasets import draft_of, read_episodes
 from jax_es.imitation.demonstrations import first_seed
 from jax_es.imitation.recording_env import RecordingEnv
 from jax_es.runs.checkpoint import Checkpoints
@@ -198,6 +200,61 @@ def test_a_stop_leaves_what_was_there(runs, monkeypatch, capsys):
         assert f"SIGTERM: nothing is written to datasets/{dataset}; start" in line
     assert {f.name: f.read_bytes() for f in (path / "data").iterdir()} == before
     assert [entry.name for entry in Path("datasets").iterdir()] == ["a-v0"]
+
+
+@pytest.fixture
+def small_disk():
+    """No file can have more than 100 kB; HDF5 fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_full_disk_costs_one_line(more, runs, request, capsys):
+    if more:
+        collected(runs / "mlp", episodes=2)
+    before = {file: file.read_bytes() for file in Path("datasets").rglob("*.*5")}
+    request.getfixturevalue("small_disk")
+    capsys.readouterr()
+    arguments = [str(runs / "mlp"), "--dataset", "a-v0", "--episodes", "40", *more]
+    assert main(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not line.startswith("episodes")] == lines[-1:]
+    assert lines[-1].startswith("error: datasets/a-v0 cannot be written ([Errno 27]")
+    assert "then continue with the same command" in lines[-1]
+    assert {f: f.read_bytes() for f in Path("datasets").rglob("*.*5")} == before
+    assert not list(Path("datasets").glob(".draft*"))
+
+
+def test_one_process_at_a_time_writes_a_dataset(runs, capsys):
+    arguments = [str(runs / "mlp"), "--dataset", "a-v0", "--episodes", "2"]
+    with draft_of(Path("datasets/a-v0")) as draft:
+        (draft / "mine").write_text("still here")
+        assert main(arguments) == 2
+        assert (draft / "mine").exists()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: datasets/a-v0 is being written by another")
+        (draft / "mine").unlink()
+    assert main(arguments) == 0
+
+
+def test_a_dataset_that_appears_meanwhile_is_kept(runs, capsys, monkeypatch):
+    player = collect._player
+
+    def slow(*arguments):
+        monkeypatch.setattr(collect, "_player", player)
+        collected(runs / "mlp", "--seed", "7", episodes=2)
+        return player(*arguments)
+
+    monkeypatch.setattr(collect, "_player", slow)
+    arguments = [str(runs / "mlp"), "--dataset", "a-v0", "--episodes", "2"]
+    assert main(arguments) == 2
+    assert "holds a dataset already" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        opened(Path("datasets/a-v0")).storage.metadata["jax_es"]["recipe"]["seed"] == 7
+    )
 
 
 def test_failed_episodes_are_left_out(runs, monkeypatch):

@@ -2,15 +2,22 @@
 
 import dataclasses
 import json
+import os
+import shlex
 import shutil
+import string
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError
-from jax_es.runs.directory import RunDirectory
-from jax_es.runs.find import find_run, find_runs
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory, resume_options
+from jax_es.runs.files import check_place
+from jax_es.runs.find import check_new_name, find_run, find_runs
 from jax_es.training.build import TrainConfig
 from jax_es.training.loop import train_run
 from tests.made_runs import TINY
@@ -99,3 +106,89 @@ def test_an_experiment_folder_is_its_seeds_in_order(tmp_path):
     # A run is a run, whatever else is in its folder.
     shutil.copy(tmp_path / "other" / "config.json", tmp_path)
     assert find_runs(tmp_path) == [RunDirectory(tmp_path)]
+
+
+def is_lost(folder: Path) -> bool:
+    """Whether what is stored below a folder cannot be read from there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        checkpoints = Checkpoints(folder / "checkpoints")
+        checkpoints.save(1, {"mean": np.arange(3.0)})
+        state = checkpoints.restore("last").state
+    except (ValueError, RuntimeError, NotImplementedError):
+        return True
+    return state["mean"].tolist() != [0, 1, 2]
+
+
+def is_refused(folder: Path) -> bool:
+    """Whether nothing is written there."""
+    try:
+        check_place(folder)
+    except ConfigError as error:
+        assert f"{folder}"[:99] in str(error)
+        return True
+    return False
+
+
+def test_exactly_what_the_storage_loses_is_refused(tmp_path):
+    characters = [
+        *set(string.punctuation) - {"/"},
+        *" \n\té漢\u0301\u202e🙂\udcff",
+        "**",
+    ]
+    names = [f"a{character}b]" for character in characters]
+    refused = {name for name in names if is_refused(tmp_path / name)}
+    lost = {name for name in names if is_lost(tmp_path / name)}
+    # These are patterns, which lose a run only beside another one that they match.
+    assert refused - lost == {"a?b]", "a*b]"}
+    assert lost == {"a\\b]", "a[b]", "a**b]", "a\udcffb]"}
+    assert lost < refused
+
+
+def test_a_path_that_leaves_a_link_upwards_is_refused(tmp_path):
+    (tmp_path / "there" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "deep")
+    for path in ("link/run", "there/deep/../run"):
+        assert not is_refused(tmp_path / path) and not is_lost(tmp_path / path)
+    assert is_refused(tmp_path / "link/../run") and is_lost(tmp_path / "link/../run")
+
+
+def test_a_path_may_have_the_length_that_is_not_refused(tmp_path):
+    long = tmp_path.joinpath(*["n" * 99] * 38)
+    long /= "n" * (3899 - len(str(long)))
+    assert len(str(long)) == 3900
+    assert not is_refused(long) and not is_lost(long / "seed-2147483647")
+    assert is_refused(Path(f"{long}n"))
+
+
+def test_no_folder_is_made_where_a_run_would_be_lost(tmp_path, monkeypatch):
+    folder = tmp_path / "a\\b"
+    with pytest.raises(ConfigError, match="arrays cannot be stored"):
+        train_run(TINY, folder / "run")
+    assert not folder.exists()
+    folder.mkdir()
+    monkeypatch.chdir(folder)  # a relative path, too
+    with pytest.raises(ConfigError, match="arrays cannot be stored"):
+        train_run(TINY, "run")
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("name", ["Ünï 2.0_b-1", "हिन्दी", "走る", "n\u0303andu", "٣"])
+def test_names_are_of_any_script(name):
+    check_new_name(name)
+
+
+@pytest.mark.parametrize("name", [*"\\#%?*+:~!\n\0\u200d\u202e🙂²½", "a\udcffb"])
+def test_names_have_no_other_characters(name):
+    with pytest.raises(ConfigError, match="--name must consist of letters"):
+        check_new_name(f"a{name}")
+
+
+def test_a_run_of_another_name_is_read_and_goes_on(run, tmp_path):
+    odd = run.path.rename(tmp_path / "a b+c#%41")
+    assert resume_options(RunDirectory(odd)) == (
+        f"--resume --name {shlex.quote(odd.name)} --runs-dir {tmp_path}"
+    )
+    assert find_run(odd).config() == TrainConfig()
+    with find_run(odd).lock():
+        pass
