@@ -20,10 +20,7 @@ from jax_es.distributed.folder import (
     private_folder,
 )
 from jax_es.distributed.member import Patience
-from jax_es.distributed.workers import Workers
-
-ANSWER_SECONDS = 10.0
-"""How long an address may take to answer."""
+from jax_es.distributed.workers import ANSWER_SECONDS, Workers
 
 OBJECT_STORE_BYTES = 2**29
 """Shared memory of a local session at most: θ and a few sums of its size lie there."""
