@@ -50,6 +50,7 @@ HOMES = {
     },
     "rich": {"cli/progress"},
     "ray": {"distributed/session", "distributed/worker"},
+    "psutil": {"distributed/folder"},
     "tensorboardX": {"runs/tracking"},
     "wandb": {"runs/tracking"},
     "matplotlib": {"analysis/drawing", "analysis/positions"},

@@ -7,18 +7,20 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax_es.checks import ConfigError, optional, require
+from jax_es.distributed.folder import (
+    end_agents_with_us,
+    make_token,
+    private_folder,
+)
 from jax_es.distributed.member import Patience
-from jax_es.distributed.workers import Workers
-
-ANSWER_SECONDS = 10.0
-"""How long an address may take to answer."""
+from jax_es.distributed.workers import ANSWER_SECONDS, Workers
 
 OBJECT_STORE_BYTES = 2**29
 """Shared memory of a local session at most: θ and a few sums of its size lie there."""
@@ -95,45 +97,45 @@ def ray_session(num_workers: int | None, address: str | None = None) -> Iterator
         import ray
         from ray._private import worker as ray_worker
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    name, remedy = "--workers", "try again when the machine is less busy"
+    if address is not None:
+        _check_address(address)
+        options["address"] = address
+        name = f"--cluster {address}"
+        remedy = "set RAY_AUTH_MODE (token or disabled) as where ray start ran"
     with contextlib.ExitStack() as stack:
-        if address is None:
-            # A socket's name has at most 107 characters, so the path must be short.
-            folder = stack.enter_context(
-                tempfile.TemporaryDirectory(
-                    prefix="jax-es-ray-", dir="/tmp", ignore_cleanup_errors=True
-                )
-            )
-            options |= {
-                "address": "local",
-                "num_cpus": num_workers,
-                "num_gpus": 0,
-                "include_dashboard": False,
-                "object_store_memory": _shared_memory(),
-                "_temp_dir": folder,
-            }
-        else:
-            _check_address(address)
-            options["address"] = address
         with warnings.catch_warnings(), _own_signals():
             warnings.simplefilter("ignore")
             # The raylet's messages come to standard output, whatever the options say.
             ray_worker._worker_logs_enabled = False  # pyright: ignore
             try:
+                if address is None:
+                    make_token()
+                    folder = stack.enter_context(private_folder())
+                    options |= _local_options(num_workers, folder)
                 ray.init(**options)
-            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-                name, remedy = "--workers", "see docs/guides/scaling.md"
-                if address is not None:
-                    name = f"--cluster {address}"
-                    remedy = (
-                        "set RAY_AUTH_MODE (token or disabled) as where ray start ran, "
-                        + remedy
-                    )
-                reason = " ".join(str(error).split())
+            except Exception as error:  # this very class if Ray starts too slowly
+                reason = textwrap.shorten(str(error), 300)
                 raise ConfigError(
-                    f"{name}: Ray does not start ({reason}); {remedy}."
+                    f"{name}: Ray does not start ({reason}); {remedy}, see "
+                    "docs/guides/scaling.md."
                 ) from error
+        if address is None:
+            stack.callback(end_agents_with_us().communicate)
         stack.callback(ray.shutdown)
         yield ray
+
+
+def _local_options(num_workers: int | None, folder: str) -> dict[str, Any]:
+    """Returns what ``ray.init`` is told of a session of our own."""
+    return {
+        "address": "local",
+        "num_cpus": num_workers,
+        "num_gpus": 0,
+        "include_dashboard": False,
+        "object_store_memory": _shared_memory(),
+        "_temp_dir": folder,
+    }
 
 
 def _check_address(address: str) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import signal
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +26,9 @@ MOST_LOSSES = 10
 
 MOST_FAILED_STARTS = 3
 """So many workers that fail to start, one after the other, and no more are tried."""
+
+ANSWER_SECONDS = 10.0
+"""How long one of Ray's servers may take to answer."""
 
 UNKNOWN_SECONDS = 3600.0
 """How long a job may take before one like it has ended."""
@@ -84,6 +88,7 @@ class Workers:
         self._alone_since: float | None = None
         self._counted, self._cluster_cores = -math.inf, 0
         self._versions: dict[str, str] = {}
+        self._servers = _servers(ray)
         self._grow()
 
     def status(self) -> Status:
@@ -179,12 +184,26 @@ class Workers:
         now = time.monotonic()
         if now - self._counted > 2.0:
             self._counted = now
+            self._check_ray()
             cores = int(self._ray.cluster_resources().get("CPU", 0))
             if cores != self._cluster_cores:
                 # A refused node may be gone, or have come back repaired: ask again.
                 self._cluster_cores, self._refused = cores, 0
         count = self._cluster_cores if self._count is None else self._count
         return max(0, count - self._refused)
+
+    def _check_ray(self) -> None:
+        """Raises ``WorkersGone`` if one of Ray's servers is: Ray would end the program.
+
+        It does so after a minute in which every question to them waits.
+        """
+        for host, port in self._servers:
+            try:
+                socket.create_connection((host, port), ANSWER_SECONDS).close()
+            except OSError as error:
+                raise WorkersGone(
+                    f"Ray's server at {host}:{port} has ended ({error})"
+                ) from error
 
     def _grow(self) -> None:
         """Starts workers that are missing, also of nodes that have joined."""
@@ -346,6 +365,17 @@ class Workers:
                 os.kill(place.pid, signal.SIGKILL)
         with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(member.actor)
+
+
+def _servers(ray: Any) -> list[tuple[str, int]]:
+    """Returns where the head's server listens, and that of this node."""
+    here = ray.get_runtime_context()
+    host, _, port = here.gcs_address.rpartition(":")
+    return [(host.strip("[]"), int(port))] + [
+        (node["NodeManagerAddress"], node["NodeManagerPort"])
+        for node in ray.nodes()
+        if node["NodeID"] == here.get_node_id()
+    ]
 
 
 def shown(workers: Workers) -> list[str]:

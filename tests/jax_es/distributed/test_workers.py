@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -212,6 +214,57 @@ def test_bad_input_is_one_line(count, address, complaint):
         session.open_workers(count, address),
     ):
         pass
+
+
+def test_ray_that_starts_too_slowly_costs_one_line(monkeypatch):
+    def init(**options):
+        raise Exception("The current node timed out.\nLast lines: " + 999 * "x")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ConfigError) as caught, session.open_workers(1):
+        pass
+    line = str(caught.value)
+    assert line.startswith("--workers: Ray does not start (The current node timed out.")
+    assert "when the machine is less busy" in line
+    assert "\n" not in line and len(line) < 500
+
+
+TEAM = """
+import time
+from jax_es.distributed.session import open_workers
+
+class Engine:
+    def sleep(self, shared):
+        time.sleep(0.1)
+
+with open_workers(1) as team:
+    team.use(Engine)
+    print("started", flush=True)
+    team.run("sleep", None, 10**5 * [()], lambda result: None)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+def test_without_rays_servers_a_run_ends_at_once_and_says_so(server):
+    import psutil
+
+    command = [sys.executable, "-c", TEAM]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout.readline() == "started\n"
+        (process,) = (
+            child
+            for child in psutil.Process(program.pid).children()
+            if child.name() == server
+        )
+        process.kill()
+        # Ray itself ends the program, after a minute.
+        _, lines = program.communicate(timeout=45)
+    assert lines.splitlines()[-2].startswith(
+        "jax_es.distributed.workers.WorkersGone: Ray's server at"
+    )
 
 
 def test_ray_may_be_missing(monkeypatch):
