@@ -21,7 +21,7 @@ from jax_es.illumination.settings import ArchiveConfig
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
-from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.metrics import MetricsWriter, check_own_records
 from jax_es.runs.records import GenerationRecord
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
@@ -78,6 +78,12 @@ def illuminate_run(
             run.check_resumable(config)
             if checkpoints.steps():
                 illumination.restore(checkpoints.restore("last").state)
+            check_own_records(
+                run.path,
+                illumination.generation - 1,
+                total_env_steps=illumination.total_env_steps,
+                best_evaluation_return=illumination.best_evaluation_return,
+            )
             run.resume(config, illumination.generation)
         else:
             run.create(config, preset, method=settings.method())

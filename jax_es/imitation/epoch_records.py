@@ -52,10 +52,10 @@ def target_evaluation(
 
 def write_epoch(run: Path, record: EpochRecord) -> None:
     """Appends a record to the run's file, in place of any of this epoch or later."""
-    records = [*read_epochs(run)[: record.epoch], record]
+    kept = [*(e for e in read_epochs(run) if e.epoch < record.epoch), record]
     # Renamed into place, so that a kill leaves whole lines only. Epochs are few.
     with whole_file(run / CLONING_FILE) as draft:
-        draft.write_text("".join(json.dumps(r._asdict()) + "\n" for r in records))
+        draft.write_text("".join(json.dumps(r._asdict()) + "\n" for r in kept))
 
 
 def read_epochs(run: Path) -> list[EpochRecord]:

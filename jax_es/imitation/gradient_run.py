@@ -20,7 +20,7 @@ from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.checkpoint import Checkpoints, Restored
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import Method
-from jax_es.runs.metrics import MetricsWriter
+from jax_es.runs.metrics import MetricsWriter, check_own_records
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig
@@ -94,6 +94,11 @@ def _last_checkpoint(
         length >= finished,
         f"{unit} must be at least {finished}, the {unit} that {run.path} has finished, "
         f"got {length}.",
+    )
+    check_own_records(
+        run.path,
+        int(restored.state["num_evaluations"]) - 1,
+        best_evaluation_return=float(restored.state["best_evaluation_return"]),
     )
     return restored
 

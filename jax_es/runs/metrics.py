@@ -11,17 +11,23 @@ attempt is removed on resume.
 
 import contextlib
 import dataclasses
+import itertools
 import json
+import math
 import os
 import time
+import warnings
 from pathlib import Path
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, require
 from jax_es.runs.files import whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
+
+_NO_RECORD = (ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+"""What reading a line raises that is not a record."""
 
 
 class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
@@ -31,7 +37,7 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
         run_directory: ``runs/<name>``; created if missing.
         resume_after_generation: the last generation that the restored checkpoint
             contains, -1 for none. Records of later generations and a half-written last
-            line are removed.
+            line are removed. A warning says which records are missing.
 
     Raises:
         ConfigError: there are records that are not ours.
@@ -48,8 +54,8 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
         directory = Path(run_directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / METRICS_FILE
-        self._path.touch()
-        kept = _drop_later_records(self._path, resume_after_generation)
+        kept = _keep_finished(self._path, resume_after_generation)
+        self._is_begun = bool(kept)
         before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - before
         self._tensorboard = TensorBoard(directory, resume_after_generation + 1)
@@ -60,9 +66,16 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.
         with self._path.open("ab") as file:
+            if self._is_begun and not file.tell():
+                warnings.warn(
+                    f"{self._path} was deleted while the run went on; it holds records "
+                    f"from generation {record.generation} on.",
+                    stacklevel=2,
+                )
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self._is_begun = True
         self._tensorboard.on_generation(record)
 
     def elapsed(self) -> float:
@@ -103,6 +116,30 @@ def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationReco
     return read_metrics(run_directory) if begun else []
 
 
+def check_own_records(
+    run_directory: str | os.PathLike[str], last: int, **state: float
+) -> None:
+    """Raises ``ConfigError`` if the records of a run to resume are another run's.
+
+    Args:
+        run_directory: ``runs/<name>``.
+        last: the last generation that the restored checkpoint contains.
+        **state: what the checkpoint says of fields of that generation's record.
+    """
+    of_last = (r for r in records_so_far(run_directory) if r.generation == last)
+    for record, (name, saved) in itertools.product(of_last, state.items()):
+        recorded = getattr(record, name)
+        # What is not finite is not in the file, nor what an older version did not know.
+        require(
+            math.isclose(recorded, saved, rel_tol=1e-6)
+            or not math.isfinite(recorded)
+            or not math.isfinite(saved),
+            f"{Path(run_directory, METRICS_FILE)} is another run's: its generation "
+            f"{last} has {name} {recorded}, the checkpoint {saved}; restore the file "
+            "from a copy, or delete it to go on without the records so far.",
+        )
+
+
 def _lines(path: Path) -> list[bytes]:
     """Returns all whole lines of a file, without their ends."""
     try:
@@ -120,20 +157,36 @@ def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
         values = json.loads(line)
         known = {field.name: values.get(field.name) for field in FIELDS}
         return GenerationRecord(**{k: v for k, v in known.items() if v is not None})
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except _NO_RECORD as error:
         raise ConfigError(
             f"line {number} of {path} is not a record ({error}): restore the file"
             " from a backup"
         ) from error
 
 
-def _drop_later_records(path: Path, last: int) -> list[GenerationRecord]:
-    """Keeps the whole lines up to generation ``last``, byte for byte; returns them.
+def _keep_finished(path: Path, last: int) -> list[GenerationRecord]:
+    """Keeps a record of each generation up to ``last``, byte for byte; returns them.
 
+    Training does not depend on the file: what it lacks is said, and no reason to stop.
     The file is replaced in one step: a kill leaves the old or the new one.
     """
-    numbered = zip(_lines(path), read_metrics(path.parent), strict=True)
-    kept = [pair for pair in numbered if pair[1].generation <= last]
+    records = records_so_far(path.parent)
+    numbered = list(zip(_lines(path), records, strict=True)) if records else []
+    numbered = [pair for pair in numbered if 0 <= pair[1].generation <= last]
+    found = {record.generation: (line, record) for line, record in numbered}
+    kept = [found[generation] for generation in sorted(found)]
+    flaws = []
+    if lacking := last + 1 - len(found):
+        first = next(each for each in itertools.count() if each not in found)
+        flaws.append(f"lacks {lacking} of {last + 1} records, the first {first}")
+    if kept != numbered:
+        flaws.append("held records twice or in another order, and was put in order")
+    if flaws:
+        warnings.warn(
+            f"{path} {' and '.join(flaws)} (generations count from 0). The run goes "
+            "on to the same numbers; curves show what is there.",
+            stacklevel=3,
+        )
     with whole_file(path) as draft, draft.open("wb") as file:
         file.writelines(line + b"\n" for line, _ in kept)
         file.flush()

@@ -19,7 +19,7 @@ from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import OPENAI_ES
-from jax_es.runs.metrics import MetricsWriter, read_metrics
+from jax_es.runs.metrics import MetricsWriter, check_own_records, read_metrics
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
@@ -49,7 +49,7 @@ class TrainingResult(NamedTuple):
     records: list[GenerationRecord]
     """One per generation of this call."""
     first_evaluation: float
-    """Mean evaluation return of the run's initial mean."""
+    """Mean evaluation return of the run's initial mean; NaN if its record is lost."""
     final_evaluation: float
     """Mean evaluation return of the final mean."""
     best_evaluation: float
@@ -103,6 +103,12 @@ def begin(
         or state.total_env_steps < limit,
         f"max_env_steps must be more than {state.total_env_steps}, the steps that "
         f"{run.path} has taken, got {limit}.",
+    )
+    check_own_records(
+        run.path,
+        finished - 1,
+        total_env_steps=state.total_env_steps,
+        best_evaluation_return=state.best_evaluation_return,
     )
     run.resume(config, finished)
     return state
@@ -187,10 +193,11 @@ def run_training(
             tell(record)
         finally:
             save()
+    begun = read_metrics(run.path)[0]
     return TrainingResult(
         state,
         records,
-        first_evaluation=read_metrics(run.path)[0].evaluation_return_mean,
+        first_evaluation=math.nan if begun.generation else begun.evaluation_return_mean,
         final_evaluation=judged.score,
         best_evaluation=judged.state.best_evaluation_return,
     )

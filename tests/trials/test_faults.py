@@ -223,8 +223,15 @@ HARMLESS = {
     "half a line": lambda run: append(run, b'{"generation": 4, "env_st'),
     "zeros after a power cut": lambda run: append(run, bytes(500)),
     "no checkpoints": lambda run: shutil.rmtree(run / "checkpoints"),
+    "records twice": lambda run: append(run, (run / METRICS_FILE).read_bytes()),
+    "records reversed": lambda run: backwards(run / METRICS_FILE),
     "remains of the killed": lambda run: plant(run),
 }
+
+
+def backwards(file: Path) -> None:
+    """Turns the lines of a file around."""
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[::-1]))
 
 
 def plant(run: Path) -> None:

@@ -90,6 +90,27 @@ def replaced(path, by):
     return edit
 
 
+def copied(path, by):
+    """Puts a copy of one file in the place of another."""
+    return lambda: shutil.copyfile(by, path)
+
+
+def lines(file, change):
+    """Changes the list of a file's lines."""
+
+    def edit():
+        found = Path(file).read_bytes().splitlines(keepends=True)
+        Path(file).write_bytes(b"".join(change(found)))
+
+    return edit
+
+
+def better(lines):
+    """Gives records another best evaluation."""
+    name = b'"best_evaluation_return": '
+    return [line.replace(name, name + b"9") for line in lines]
+
+
 RUN = "runs/es/config.json"
 EXPERIMENT = "runs/many/experiment.json"
 EPISODES = "datasets/pole-v0/data/main_data.hdf5"
@@ -126,6 +147,9 @@ RECORDS = [
     # Metrics.
     (without(METRICS), "plot runs/es", "no finished generation"),
     (content(METRICS, b"{}\n{}\n"), "report runs/es", METRICS),
+    (content(METRICS, b"{}\n{}\n"), RESUME, METRICS),
+    (copied(METRICS, "runs/cart/metrics.jsonl"), RESUME, "another run's"),
+    (lines("runs/clone/metrics.jsonl", better), CONTINUE, "another run's"),
     # Checkpoints.
     (without("runs/es/checkpoints"), EVALUATE, "no checkpoint"),
     (
@@ -145,6 +169,15 @@ RECORDS = [
 def test_a_file_that_became_something_else(edit, command, word, world, capsys):
     edit()
     refused(command, world, capsys, [word])
+
+
+@pytest.mark.parametrize(
+    ("command", "file"), [(RESUME, METRICS), (CONTINUE, "runs/clone/metrics.jsonl")]
+)
+def test_a_resume_that_lacks_records(command, file, world):
+    lines(file, lambda found: found[1:])()
+    with pytest.warns(UserWarning, match=f"{file} lacks 1 of 2 records, the first 0"):
+        assert run(command) == 0
 
 
 INTERRUPTED = [

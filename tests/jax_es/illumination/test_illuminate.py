@@ -57,7 +57,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "emitter", ["iso+line", pytest.param("es", marks=pytest.mark.slow)]
 )
-def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch, refused):
     more = ["--emitter", emitter]
     if emitter == "es":
         more += ["--es.num-pairs", "3", "--steps-per-parent", "2"]
@@ -74,6 +74,11 @@ def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch):
         filled("killed", *more)
     assert len(read_metrics("runs/killed")) == 3
     resume = ["--resume", "--name", "killed", "--num-generations", "4"]
+    file = Path("runs/killed/metrics.jsonl")
+    own = file.read_text()
+    file.write_text(own.replace('"total_env_steps": ', '"total_env_steps": 9'))
+    refused(illuminate.main, resume, "is another run's: its generation 1 has total_env")
+    file.write_text(own)
     assert illuminate.main(resume) == 0
     same_archive(run, "runs/killed")
     assert numbers(run) == numbers("runs/killed")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import struct
 
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from jax_es.runs.metrics import MetricsWriter, read_metrics
+from jax_es.checks import ConfigError
+from jax_es.runs.metrics import MetricsWriter, check_own_records, read_metrics
 from jax_es.runs.records import (
     FIELDS,
     GenerationRecord,
@@ -92,11 +94,78 @@ def test_resuming_before_the_first_checkpoint_starts_over(tmp_path):
     assert read_metrics(tmp_path) == [make_record(0)]
 
 
-# Reading
+def lacking(*generations):
+    """Removes lines."""
+
+    def damage(lines):
+        return [line for g, line in enumerate(lines) if g not in generations]
+
+    return damage
+
+
+IN_ORDER = "held records twice or in another order, and was put in order"
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "3", "", "\r", '{"generation": 1}', "\xff"]
+    ("damage", "kept", "said"),
+    [
+        (lacking(1, 3), [0, 2], "lacks 2 of 4 records, the first 1"),
+        (lacking(*range(4)), [], "lacks 4 of 4 records, the first 0"),
+        (lambda lines: [lines[0], *lines], [0, 1, 2, 3], IN_ORDER),
+        (lambda lines: lines[::-1], [0, 1, 2, 3], IN_ORDER),
+        (
+            lambda lines: lines[:1:-1],
+            [2, 3],
+            f"lacks 2 of 4 records, the first 0 and {IN_ORDER}",
+        ),
+    ],
+)
+def test_a_resume_says_which_records_are_missing(tmp_path, damage, kept, said):
+    write_all(tmp_path / "whole", [*kept, 4])
+    write_all(tmp_path / "run", range(4))
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(damage(lines)))
+    with pytest.warns(UserWarning, match=re.escape(f"{path} {said}")):
+        write_all(tmp_path / "run", [4], resume_after_generation=3)
+    whole = tmp_path / "whole" / "metrics.jsonl"
+    assert path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_is_deleted_is_said_once(tmp_path, is_begun):
+    write_all(tmp_path, range(2))
+    with MetricsWriter(tmp_path, 1) as writer:
+        if is_begun:
+            writer.write(make_record(2))
+        (tmp_path / "metrics.jsonl").unlink()
+        with pytest.warns(UserWarning, match="deleted while the run went on"):
+            writer.write(make_record(3))
+        writer.write(make_record(4))
+    assert [record.generation for record in read_metrics(tmp_path)] == [3, 4]
+
+
+def test_another_runs_file_is_refused(tmp_path):
+    write_all(tmp_path, range(3))
+    state = {"best_evaluation_return": make_record(1).best_evaluation_return}
+    check_own_records(tmp_path / "none", -1, **state)
+    for name, value in (("total_env_steps", 1.0), ("best_evaluation_return", 1.0)):
+        with pytest.raises(ConfigError, match=rf"another run's: .* {name} .* 1\.0;"):
+            check_own_records(tmp_path, 1, **{name: value})
+    # What neither file nor checkpoint says in a number is compared with nothing.
+    check_own_records(tmp_path, 1, best_evaluation_return=-math.inf)
+    check_own_records(tmp_path, 1, **state)
+    check_own_records(tmp_path, 2, total_env_steps=make_record(2).total_env_steps)
+
+
+# Reading
+
+
+FAR = '{"generation": Infinity, "env_steps": 1, "total_env_steps": 1}'
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", "3", "", "\r", '{"generation": 1}', "\xff", FAR]
 )
 def test_a_damaged_line_is_named(tmp_path, line):
     write_all(tmp_path, range(2))
