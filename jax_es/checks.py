@@ -133,10 +133,11 @@ LARGE = ("max_env_steps", "steps", "buffer_size")
 """Fields that count environment steps, of which there may be more than 2^31."""
 
 
-def check_integers(values: Mapping[str, object]) -> None:
-    """Checks that integers fit into the arrays and files that they end up in.
+def check_numbers(values: Mapping[str, object]) -> None:
+    """Checks that numbers fit into the arrays and files that they end up in.
 
-    Values are given by the names of fields; others than integers are passed over.
+    Values are given by the names of fields; others than numbers are passed over, and
+    so are floats that an environment alone reads.
     """
     for name, value in values.items():
         bits = 63 if name.rpartition(".")[2] in LARGE else 31
@@ -144,6 +145,14 @@ def check_integers(values: Mapping[str, object]) -> None:
             require(
                 not isinstance(number, int) or abs(number) < 2**bits,
                 f"{name} must be below 2^{bits}, got {number}.",
+            )
+            # Zero, NaN and infinity are what a field's range is about.
+            is_size = isinstance(number, float) and number and math.isfinite(number)
+            require(
+                not is_size
+                or 1e-37 <= abs(number) <= 1e38
+                or name.startswith("env.kwargs."),
+                f"{name} must be 0, or between 1e-37 and 1e+38 in size, got {number}.",
             )
 
 

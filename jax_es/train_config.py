@@ -16,7 +16,7 @@ from jax_es.checks import (
     Finite,
     NotNegative,
     check_fields,
-    check_integers,
+    check_numbers,
     from_json,
     require,
 )
@@ -88,7 +88,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Checks the fields that belong to no component, and the integers of all."""
-        check_integers(flat(self))
+        check_numbers(flat(self))
         check_fields(self)
         require(
             self.init_checkpoint in ("best", "last")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import models
+from envs.faults import failure
 from jax_es.checks import ConfigError, require
 from jax_es.runs.trust import find
 from jax_es.train_config import CustomPolicyConfig, PolicyConfig, TrainConfig
@@ -101,20 +102,18 @@ def make_custom_policy(
             module = network(num_outputs=actions.num_outputs, **config.options)
             return wrap(config, module, observation_shape, actions)
         policy = network(observation_shape, actions, **config.options)
+        require(
+            isinstance(policy, Policy),
+            f"it returned {type(policy).__name__}, which lacks init, initial_carry or "
+            "apply; see jax_es.types.Policy",
+        )
+        return FullWeightsPolicy(policy, observation_shape)
     except ValueError as error:
         raise ConfigError(f"--policy {config.target}: {error}") from error
-    except Exception as error:
-        raise ConfigError(
-            f"--policy {config.target} cannot be built for observations of the shape "
-            f"{observation_shape} and {actions.num_outputs} outputs: "
-            f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        ) from error
-    require(
-        isinstance(policy, Policy),
-        f"--policy {config.target} returned {type(policy).__name__}, which lacks init, "
-        "initial_carry or apply; see jax_es.types.Policy.",
-    )
-    return FullWeightsPolicy(policy)
+    except (Exception, SystemExit) as error:
+        when = f"for observations of the shape {observation_shape} and "
+        when += f"{actions.num_outputs} outputs"
+        raise failure(f"--policy {config.target}", when, error) from error
 
 
 def _find(target: str) -> Callable[..., Any]:
