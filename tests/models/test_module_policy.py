@@ -209,7 +209,7 @@ def test_what_cannot_act_is_rejected():
         ModulePolicy(config, WithoutWeights(), (3,), BOX)
     for weight, words in (
         (jnp.ones(2, int), "of int32"),
-        (1j * jnp.ones(2), "of comp"),
+        (1j * jnp.ones(2), "of c"),
     ):
         with pytest.raises(ValueError, match=f"weights {words}"):
             FullWeightsPolicy(Plain(weight), (3,))
