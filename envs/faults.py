@@ -39,8 +39,8 @@ class CheckedEnv(gymnasium.Wrapper):
 
     Raises:
         EnvironmentFailure: in ``reset`` and ``step``, if the environment raises there,
-            calls ``sys.exit``, or returns an observation that its space cannot hold or
-            a reward that is no number.
+            calls ``sys.exit``, or returns an observation that its space cannot hold,
+            a reward that is no number, or an end that is neither True nor False.
     """
 
     def __init__(self, env: gymnasium.Env, env_id: str) -> None:
@@ -65,7 +65,9 @@ class CheckedEnv(gymnasium.Wrapper):
         """Takes a step."""
         with blamed(self._env_id, "in step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            terminated, truncated = bool(terminated), bool(truncated)
+        if terminated.__class__ is not bool or truncated.__class__ is not bool:
+            terminated = self._flag("terminated", terminated)
+            truncated = self._flag("truncated", truncated)
         self._check_observation("step", observation)
         if not isinstance(reward, float):
             value = np.asarray(reward)
@@ -94,6 +96,12 @@ class CheckedEnv(gymnasium.Wrapper):
         ):
             got = f"an observation {value.dtype}{list(value.shape)}"
             raise self._returned(call, got, f"{space.dtype}{list(space.shape)}")
+
+    def _flag(self, name: str, value: Any) -> bool:
+        flag = np.asarray(value)
+        if flag.size != 1 or flag.dtype.kind not in "biuf":
+            raise self._returned("step", f"{name} {value!r}", "True or False")
+        return bool(flag.item())
 
     def _returned(self, call: str, got: str, expected: str) -> EnvironmentFailure:
         return EnvironmentFailure(

@@ -18,14 +18,20 @@ from typing import Any, TypeAlias
 import models
 from envs.faults import failure
 from jax_es.checks import ConfigError, require
+from jax_es.presets import unknown
 from jax_es.runs.trust import find
-from jax_es.train_config import CustomPolicyConfig, PolicyConfig, TrainConfig
+from jax_es.train_config import (
+    POLICY_KINDS,
+    CustomPolicyConfig,
+    PolicyConfig,
+    TrainConfig,
+)
 from jax_es.types import Policy
 from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
 from models.policy import binned
 
 AnyPolicy: TypeAlias = PolicyConfig | str | Callable[..., Any] | None
-"""Settings of a policy, or a network as :func:`custom_policy` takes it."""
+"""Settings of a policy, its kind, or a network as :func:`custom_policy` takes it."""
 
 _GIVEN = ("num_outputs", "parent", "name", "observation_shape", "actions")
 """Arguments that are no options: whoever builds the network gives them."""
@@ -53,6 +59,11 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     if isinstance(network, str):
         target = network
     else:
+        require(
+            callable(network),
+            f"network must be a Flax module's class, a function or module:Name, got "
+            f"{network!r}.",
+        )
         target = f"{network.__module__}:{network.__qualname__}"
     known = _options(target)
     for name, value in options.items():
@@ -71,10 +82,18 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
 
 
 def with_policy(config: TrainConfig, policy: AnyPolicy) -> TrainConfig:
-    """Returns the configuration with other policy settings, or a network, if given."""
+    """Returns the configuration with another policy, if given.
+
+    That is settings, a network of the user's own, or a kind (``"mlp"``) at its
+    defaults.
+    """
     if policy is None:
         return config
-    if isinstance(policy, str) or callable(policy):
+    if isinstance(policy, str) and ":" not in policy:
+        if policy not in POLICY_KINDS:
+            raise ConfigError(unknown("policy", policy, POLICY_KINDS))
+        policy = POLICY_KINDS[policy]()
+    elif isinstance(policy, str) or callable(policy):
         policy = custom_policy(policy)
     return dataclasses.replace(config, policy=policy)
 

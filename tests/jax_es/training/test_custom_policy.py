@@ -174,6 +174,12 @@ def test_options_are_checked(module):
         jax_es.custom_policy("my_networks:Gated", depth=3)
 
 
+@pytest.mark.parametrize("network", [5, None, [1]])
+def test_what_is_no_network_is_rejected(network):
+    with pytest.raises(ConfigError, match=r"^network must be a Flax module's class"):
+        jax_es.custom_policy(network)
+
+
 class InThisFile(nn.Module):
     """A class that is not named but passed."""
 
