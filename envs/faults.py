@@ -1,4 +1,4 @@
-"""Faults of a user's environment, told apart from faults of ours.
+"""Faults of a user's environment, or other code, told apart from faults of ours.
 
 An environment may raise, end the process, or return what nobody can use. Each of these
 becomes one exception that names the environment and what it did, whichever way it is
@@ -19,7 +19,8 @@ import numpy as np
 class EnvironmentFailure(Exception):
     """An environment did what no environment may; names it and says what it did.
 
-    ``__cause__`` is what the environment raised, if it raised something.
+    So does other code of the user's that raises: a network, a module that is imported.
+    ``__cause__`` is what was raised, if something was.
 
     Attributes:
         report: the traceback of the cause, which does not survive between processes;
@@ -38,8 +39,8 @@ class CheckedEnv(gymnasium.Wrapper):
 
     Raises:
         EnvironmentFailure: in ``reset`` and ``step``, if the environment raises there,
-            calls ``sys.exit``, or returns an observation that its space cannot hold or
-            a reward that is no number.
+            calls ``sys.exit``, or returns an observation that its space cannot hold,
+            a reward that is no number, or an end that is neither True nor False.
     """
 
     def __init__(self, env: gymnasium.Env, env_id: str) -> None:
@@ -64,7 +65,9 @@ class CheckedEnv(gymnasium.Wrapper):
         """Takes a step."""
         with blamed(self._env_id, "in step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            terminated, truncated = bool(terminated), bool(truncated)
+        if terminated.__class__ is not bool or truncated.__class__ is not bool:
+            terminated = self._flag("terminated", terminated)
+            truncated = self._flag("truncated", truncated)
         self._check_observation("step", observation)
         if not isinstance(reward, float):
             value = np.asarray(reward)
@@ -77,7 +80,8 @@ class CheckedEnv(gymnasium.Wrapper):
         try:
             self.env.close()
         except (Exception, SystemExit) as error:
-            warnings.warn(str(failure(self._env_id, "in close", error)), stacklevel=2)
+            failed = failure(f"environment {self._env_id}", "in close", error)
+            warnings.warn(str(failed), stacklevel=2)
 
     def _check_observation(self, call: str, observation: Any) -> None:
         space: Any = self.env.observation_space
@@ -93,6 +97,12 @@ class CheckedEnv(gymnasium.Wrapper):
             got = f"an observation {value.dtype}{list(value.shape)}"
             raise self._returned(call, got, f"{space.dtype}{list(space.shape)}")
 
+    def _flag(self, name: str, value: Any) -> bool:
+        flag = np.asarray(value)
+        if flag.size != 1 or flag.dtype.kind not in "biuf":
+            raise self._returned("step", f"{name} {value!r}", "True or False")
+        return bool(flag.item())
+
     def _returned(self, call: str, got: str, expected: str) -> EnvironmentFailure:
         return EnvironmentFailure(
             f"environment {self._env_id} returned {got} from {call}, expected "
@@ -100,16 +110,17 @@ class CheckedEnv(gymnasium.Wrapper):
         )
 
 
-def failure(
-    env_id: str, when: str, error: Exception | SystemExit
-) -> EnvironmentFailure:
-    """Returns what to raise instead of what an environment raised."""
+def failure(who: str, when: str, error: Exception | SystemExit) -> EnvironmentFailure:
+    """Returns what to raise instead of what ``who`` raised, code of the user's."""
     if isinstance(error, EnvironmentFailure):
         return error
-    did = f"raised {type(error).__name__} {when}: {error}"
+    try:
+        did = f"raised {type(error).__name__} {when}: {error}"
+    except Exception:  # the error is of the user's own, too
+        did = f"raised {type(error).__name__} {when}"
     if isinstance(error, SystemExit):
         did = f"called sys.exit({error.code!r}) {when}"
-    text = textwrap.shorten(f"environment {env_id} {did}", 300).rstrip(": ")
+    text = textwrap.shorten(f"{who} {did}", 300).rstrip(": ")
     failed = EnvironmentFailure(text)
     failed.report = "".join(traceback.format_exception(error))
     return failed
@@ -125,7 +136,7 @@ def blamed(env_id: str, when: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise failure(env_id, when, error) from error
+        raise failure(f"environment {env_id}", when, error) from error
 
 
 @contextlib.contextmanager
@@ -143,7 +154,8 @@ def being_made(env_id: str, options: Collection[str]) -> Iterator[None]:
     except (ImportError, gymnasium.error.Error):
         raise
     except (Exception, SystemExit) as error:
-        names_option = any(f"'{name}'" in str(error) for name in options)
-        if isinstance(error, TypeError) and names_option:
+        if isinstance(error, TypeError) and any(
+            f"'{x}'" in str(error) for x in options
+        ):
             raise
-        raise failure(env_id, "when it was made", error) from error
+        raise failure(f"environment {env_id}", "when it was made", error) from error

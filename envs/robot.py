@@ -86,12 +86,13 @@ def check(name: str, task: MujocoTask, model: mujoco.MjModel) -> None:
     with np.errstate(all="ignore"):  # nothing was computed yet
         parts = task.observation()
         is_pieces = isinstance(parts, tuple) and all(
-            np.ndim(part) == 2 and len(part) == num_envs for part in parts
+            np.ndim(part) == 2 and len(part) == num_envs and part.dtype.kind in "biuf"
+            for part in parts
         )
         unhealthy = task.unhealthy()
         rewards = task.reward(np.zeros((num_envs, model.nu), np.float32), unhealthy)
     for method, got, is_right, expected in (
-        ("observation", parts, is_pieces, "a tuple of arrays [N, k]"),
+        ("observation", parts, is_pieces, "a tuple of arrays [N, k] of numbers"),
         ("unhealthy", unhealthy, _is_row(unhealthy, num_envs, "b"), "[N] bool"),
         ("reward", rewards, _is_row(rewards, num_envs, "fiu"), "[N] numbers"),
     ):

@@ -77,9 +77,9 @@ def is_descriptor(texts: Sequence[str]) -> bool:
 
 
 def check_fields(config: Any, prefix: str = "") -> None:
-    """Checks a dataclass' fields against their :class:`Range` or ``Literal``.
+    """Checks a dataclass' fields against their types and their :class:`Range`.
 
-    A field that is None is not checked; of a tuple, each element is.
+    Of a tuple, each element is checked.
 
     Args:
         config: a dataclass.
@@ -92,8 +92,6 @@ def check_fields(config: Any, prefix: str = "") -> None:
     hints = _hints(type(config))
     for field in dataclasses.fields(config):
         name, value, hint = field.name, getattr(config, field.name), hints[field.name]
-        if value is None:
-            continue
         default = field.default
         remedy = f"the default is {default}"
         if default in (None, (), dataclasses.MISSING):
@@ -111,17 +109,20 @@ def _violated(hint: Any, value: Any) -> Iterator[str]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal and value not in arguments:
         yield f"one of {', '.join(arguments)}"
-    elif origin is tuple:
+    elif origin is tuple and isinstance(value, tuple | list):
         for element in value:
             yield from _violated(arguments[0], element)
     elif origin in (typing.Union, types.UnionType):
-        for kind in arguments:
-            yield from _violated(kind, value)
+        found = [next(_violated(kind, value), "") for kind in arguments]
+        if all(found):
+            yield " or ".join(each for each in found if each != "NoneType")
     elif origin is Annotated:
-        yield from _violated(arguments[0], value)
+        yield from (found := [*_violated(arguments[0], value)])
         for each in arguments[1:]:
-            if isinstance(each, Range) and not each.holds(value):
+            if isinstance(each, Range) and not (found or each.holds(value)):
                 yield each.words
+    elif origin is not Literal and not is_of_type(value, hint):
+        yield getattr(hint, "__name__", str(hint))
 
 
 @functools.cache
@@ -133,10 +134,11 @@ LARGE = ("max_env_steps", "steps", "buffer_size")
 """Fields that count environment steps, of which there may be more than 2^31."""
 
 
-def check_integers(values: Mapping[str, object]) -> None:
-    """Checks that integers fit into the arrays and files that they end up in.
+def check_numbers(values: Mapping[str, object]) -> None:
+    """Checks that numbers fit into the arrays and files that they end up in.
 
-    Values are given by the names of fields; others than integers are passed over.
+    Values are given by the names of fields; others than numbers are passed over, and
+    so are floats that an environment alone reads.
     """
     for name, value in values.items():
         bits = 63 if name.rpartition(".")[2] in LARGE else 31
@@ -144,6 +146,14 @@ def check_integers(values: Mapping[str, object]) -> None:
             require(
                 not isinstance(number, int) or abs(number) < 2**bits,
                 f"{name} must be below 2^{bits}, got {number}.",
+            )
+            # Zero, NaN and infinity are what a field's range is about.
+            is_size = isinstance(number, float) and number and math.isfinite(number)
+            require(
+                not is_size
+                or 1e-37 <= abs(number) <= 1e38
+                or name.startswith("env.kwargs."),
+                f"{name} must be 0, or between 1e-37 and 1e+38 in size, got {number}.",
             )
 
 

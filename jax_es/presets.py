@@ -329,6 +329,6 @@ def for_teaching(config: TrainConfig) -> TrainConfig:
 
 def unknown(what: str, name: str, known) -> str:
     """Returns the message for an unknown name, the closest known ones first."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     return f"{what} {name!r} is unknown; {hint}Known: {', '.join(known)}."

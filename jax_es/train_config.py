@@ -16,7 +16,7 @@ from jax_es.checks import (
     Finite,
     NotNegative,
     check_fields,
-    check_integers,
+    check_numbers,
     from_json,
     require,
 )
@@ -88,8 +88,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Checks the fields that belong to no component, and the integers of all."""
-        check_integers(flat(self))
+        if isinstance(self.init, str | os.PathLike):
+            # However it was typed: a resume compares it.
+            object.__setattr__(self, "init", os.path.normpath(self.init))
         check_fields(self)
+        check_numbers(flat(self))
         require(
             self.init_checkpoint in ("best", "last")
             or self.init_checkpoint.isdecimal(),
@@ -108,9 +111,6 @@ class TrainConfig:
             f" whose episodes ask for both ends of the range, got {count}; leave it "
             "out.",
         )
-        if self.init is not None:
-            # However it was typed: a resume compares it.
-            object.__setattr__(self, "init", os.path.normpath(self.init))
 
 
 def in_own_physics(config: TrainConfig) -> TrainConfig:

@@ -88,7 +88,7 @@ class _Wrapped(abc.ABC):
                 "beside its weights, which nothing would update; leave such layers "
                 "out (LayerNorm instead of BatchNorm)"
             )
-        return variables.get("params", {})
+        return check_weights(type(self.module).__name__, variables.get("params", {}))
 
     def outputs(self, variables: Mapping[str, Any], *inputs: Any) -> Any:
         """Applies the module to one member's variables."""
@@ -127,13 +127,14 @@ class _Wrapped(abc.ABC):
     def check_outputs(self, outputs: Any) -> None:
         """Checks that there is one number for each action or choice."""
         needed = (self.actions.num_outputs,)
+        name = type(self.module).__name__
         if getattr(outputs, "shape", None) != needed:
             raise ValueError(
-                f"policy: {type(self.module).__name__} must return outputs of the "
-                f"shape {needed}, one for each action number or choice, for an "
-                f"observation of {self.observation_shape}; it returns "
-                f"{_shapes(outputs)}"
+                f"policy: {name} must return outputs of the shape {needed}, one for "
+                "each action number or choice, for an observation of "
+                f"{self.observation_shape}; it returns {_shapes(outputs)}"
             )
+        check_real(name, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,9 +203,24 @@ class FullWeightsPolicy:
 
     Args:
         policy: any of the protocol in ``jax_es.types``.
+        observation_shape: what it observes.
     """
 
     policy: Any
+    observation_shape: tuple[int, ...]
+
+    def __post_init__(self):
+        """Checks weights and actions by a trial run."""
+
+        def call(key: jax.Array) -> Any:
+            inputs = jnp.zeros(self.observation_shape), jnp.zeros(()), jnp.array(True)
+            variables: dict[str, Any] = {"params": self.init(key)}
+            if self.reads_command:
+                variables["command"] = {"target_return": jnp.zeros(())}
+            return self.apply(variables, self.initial_carry(), *inputs, key)
+
+        _, action = jax.eval_shape(call, jax.random.key(0))
+        check_real(type(self.policy).__name__, action)
 
     @property
     def reads_command(self) -> bool:
@@ -213,7 +229,7 @@ class FullWeightsPolicy:
 
     def init(self, key: jax.Array) -> Any:
         """Draws the initial weights; ``key`` is consumed."""
-        return self.policy.init(key)
+        return check_weights(type(self.policy).__name__, self.policy.init(key))
 
     def initial_carry(self) -> Any:
         """Returns the carry before the first step of an episode."""
@@ -232,6 +248,28 @@ class FullWeightsPolicy:
         own = {**variables, "params": _add(variables, frozenset())}
         own.pop("perturbation", None)
         return self.policy.apply(own, carry, observation, reward, first, key)
+
+
+def check_weights(name: str, weights: Any) -> Any:
+    """Returns weights that noise can be added to; ``ValueError`` for others."""
+    leaves = jax.tree.leaves(weights)
+    types = [jnp.result_type(leaf) for leaf in leaves]
+    if not leaves or not all(jnp.issubdtype(each, jnp.floating) for each in types):
+        raise ValueError(
+            f"policy: {name} has weights of {', '.join(map(str, types)) or 'no kind'}, "
+            "expected at least one array, and floats in all; keep what is no weight "
+            "elsewhere"
+        )
+    return weights
+
+
+def check_real(name: str, outputs: Any) -> None:
+    """Raises ``ValueError`` for outputs, or actions, that are complex."""
+    if jnp.issubdtype(outputs.dtype, jnp.complexfloating):
+        raise ValueError(
+            f"policy: {name} returns {outputs.dtype}, expected real numbers; take "
+            "their .real or abs"
+        )
 
 
 def _shapes(tree: Any) -> str:

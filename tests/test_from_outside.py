@@ -115,6 +115,11 @@ def test_a_policy_prints_what_it_is(mlp):
     )
 
 
+def test_a_policy_reads_real_numbers_alone(mlp):
+    with pytest.raises(jax_es.ConfigError, match="observation is complex64, expected"):
+        jax_es.load_policy(mlp, "last")(np.zeros(17, np.complex64))
+
+
 def play(env, policy, seed=0):
     """The plain loop; returns the sum of rewards and the last info."""
     observation, _ = env.reset(seed=seed)

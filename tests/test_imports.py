@@ -34,7 +34,7 @@ HOMES = {
         *(
             "runs/directory",
             "runs/machine",
-            "cli/options",
+            *("cli/options", "runs/trust", "training/custom_policy"),
         ),  # how failures are told apart, and cores
     },
     "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},

@@ -26,7 +26,7 @@ import tyro
 from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
-from jax_es.checks import ConfigError, check_integers, require
+from jax_es.checks import ConfigError, check_numbers, require
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
@@ -209,7 +209,7 @@ def parse_options(
         )
     for part in (parsed, *vars(parsed).values()):
         if dataclasses.is_dataclass(part):
-            check_integers(vars(part))
+            check_numbers(vars(part))
     return parsed
 
 

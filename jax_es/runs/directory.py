@@ -8,6 +8,7 @@ one configuration's runs, ``seed-0/``, ``seed-1/`` …, with a record of its own
 import contextlib
 import dataclasses
 import datetime
+import errno
 import json
 import os
 import shlex
@@ -85,6 +86,18 @@ class RunDirectory:
     file: str = CONFIG_FILE
     """Its record; ``EXPERIMENT_FILE`` makes it an experiment's, ``STUDY_FILE`` a
     study's."""
+
+    def __post_init__(self) -> None:
+        """Checks that the system can have such a folder."""
+        name = str(self.path)
+        try:
+            os.lstat(name)
+        except OSError as error:  # of all others, those who read or write it say more
+            require(
+                error.errno != errno.ENAMETOOLONG,
+                f"{name[:60]}… of {len(name)} characters is too long for a folder; "
+                "choose a shorter --name.",
+            )
 
     @property
     def checkpoints(self) -> Path:

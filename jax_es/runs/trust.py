@@ -53,15 +53,29 @@ def trust_source(init: str) -> None:
 
 
 def find(option: str, target: str) -> Any:
-    """Imports ``module:Name``, which an option names; ``ConfigError`` if it cannot."""
+    """Imports ``module:Name``, which an option names.
+
+    Raises:
+        ConfigError: if there is no such thing.
+        EnvironmentFailure: if the module raises.
+    """
     module, _, name = target.partition(":")
+    expected = "expected module:Name, the module being in the working directory or"
+    require(
+        all(part.isidentifier() for part in f"{module}.{name}".split(".")),
+        f"{option} {target} cannot be imported; {expected} installed, and the name "
+        "at its top level.",
+    )
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"{option} {target} cannot be imported ({error}); expected module:Name, "
-            "the module being in the working directory or installed."
+            f"{option} {target} cannot be imported ({error}); {expected} installed."
         ) from error
+    except (Exception, SystemExit) as error:
+        from envs.faults import failure  # late: it loads Gymnasium
+
+        raise failure(f"{option} {target}", "when it was imported", error) from error
     return found

@@ -279,6 +279,11 @@ def for_run(
     config: TrainConfig, run: RunDirectory, resume: bool, has_workers: bool
 ) -> TrainConfig:
     """Fills in the machine as :func:`with_machine`; what goes on keeps the run's."""
+    require(
+        isinstance(config, TrainConfig),
+        "config must be a TrainConfig, for instance jax_es.preset('half-cheetah'), got "
+        f"{config!r}.",
+    )
     if resume:
         config = run.with_stored_machine(config)
     if resume or not has_workers:

@@ -16,15 +16,22 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import models
+from envs.faults import failure
 from jax_es.checks import ConfigError, require
+from jax_es.presets import unknown
 from jax_es.runs.trust import find
-from jax_es.train_config import CustomPolicyConfig, PolicyConfig, TrainConfig
+from jax_es.train_config import (
+    POLICY_KINDS,
+    CustomPolicyConfig,
+    PolicyConfig,
+    TrainConfig,
+)
 from jax_es.types import Policy
 from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
 from models.policy import binned
 
 AnyPolicy: TypeAlias = PolicyConfig | str | Callable[..., Any] | None
-"""Settings of a policy, or a network as :func:`custom_policy` takes it."""
+"""Settings of a policy, its kind, or a network as :func:`custom_policy` takes it."""
 
 _GIVEN = ("num_outputs", "parent", "name", "observation_shape", "actions")
 """Arguments that are no options: whoever builds the network gives them."""
@@ -52,6 +59,11 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     if isinstance(network, str):
         target = network
     else:
+        require(
+            callable(network),
+            f"network must be a Flax module's class, a function or module:Name, got "
+            f"{network!r}.",
+        )
         target = f"{network.__module__}:{network.__qualname__}"
     known = _options(target)
     for name, value in options.items():
@@ -70,10 +82,18 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
 
 
 def with_policy(config: TrainConfig, policy: AnyPolicy) -> TrainConfig:
-    """Returns the configuration with other policy settings, or a network, if given."""
+    """Returns the configuration with another policy, if given.
+
+    That is settings, a network of the user's own, or a kind (``"mlp"``) at its
+    defaults.
+    """
     if policy is None:
         return config
-    if isinstance(policy, str) or callable(policy):
+    if isinstance(policy, str) and ":" not in policy:
+        if policy not in POLICY_KINDS:
+            raise ConfigError(unknown("policy", policy, POLICY_KINDS))
+        policy = POLICY_KINDS[policy]()
+    elif isinstance(policy, str) or callable(policy):
         policy = custom_policy(policy)
     return dataclasses.replace(config, policy=policy)
 
@@ -101,20 +121,18 @@ def make_custom_policy(
             module = network(num_outputs=actions.num_outputs, **config.options)
             return wrap(config, module, observation_shape, actions)
         policy = network(observation_shape, actions, **config.options)
+        require(
+            isinstance(policy, Policy),
+            f"it returned {type(policy).__name__}, which lacks init, initial_carry or "
+            "apply; see jax_es.types.Policy",
+        )
+        return FullWeightsPolicy(policy, observation_shape)
     except ValueError as error:
         raise ConfigError(f"--policy {config.target}: {error}") from error
-    except Exception as error:
-        raise ConfigError(
-            f"--policy {config.target} cannot be built for observations of the shape "
-            f"{observation_shape} and {actions.num_outputs} outputs: "
-            f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        ) from error
-    require(
-        isinstance(policy, Policy),
-        f"--policy {config.target} returned {type(policy).__name__}, which lacks init, "
-        "initial_carry or apply; see jax_es.types.Policy.",
-    )
-    return FullWeightsPolicy(policy)
+    except (Exception, SystemExit) as error:
+        when = f"for observations of the shape {observation_shape} and "
+        when += f"{actions.num_outputs} outputs"
+        raise failure(f"--policy {config.target}", when, error) from error
 
 
 def _find(target: str) -> Callable[..., Any]:

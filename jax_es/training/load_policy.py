@@ -256,6 +256,11 @@ class LoadedPolicy:
                 f"(B, *{shape}) for B environments; pass what {self.env_id} gives."
             )
         if not self._is_image:
+            require(
+                observation.dtype.kind in "biuf",
+                f"observation is {observation.dtype}, expected real numbers; pass what "
+                f"{self.env_id} gives.",
+            )
             return observation.astype(np.float32)
         if observation.dtype != np.uint8:
             raise ValueError(

@@ -280,7 +280,8 @@ def train_run(
         callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
         workers: who evaluates, from :func:`jax_es.open_workers`; this process if not
             given.
-        policy: instead of the configuration's: settings, or a network of your own.
+        policy: instead of the configuration's: settings, a network of your own, or a
+            kind (``"mlp"``) at its defaults.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.

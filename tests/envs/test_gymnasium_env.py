@@ -145,6 +145,8 @@ class Faulty(gymnasium.Env):
                 raise ZeroDivisionError("a\nlong story")
             case [place, "exit"] if place == where:
                 raise SystemExit(3)
+            case [place, "mute"] if place == where:
+                raise Mute
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -158,6 +160,8 @@ class Faulty(gymnasium.Env):
                 return np.zeros(3, np.float32)
             case [place, "none"] if place == where:
                 return None
+            case [place, "complex"] if place == where:
+                return np.zeros(2, np.complex64)
         return np.zeros(2, np.float32)
 
     def step(self, action):
@@ -166,7 +170,8 @@ class Faulty(gymnasium.Env):
             return np.zeros(2, np.float32), 1, False, False, {}
         self.act("step")
         reward = {"reward none": None, "reward array": np.ones(1)}.get(self.fault, 0)
-        return self.observe("step"), reward, False, False, {}
+        flag = {"flag text": "False", "flag array": np.zeros(2)}.get(self.fault, False)
+        return self.observe("step"), reward, flag, np.False_, {}
 
     def close(self):
         self.act("close")
@@ -176,6 +181,11 @@ class Faulty(gymnasium.Env):
 def faulty_id(register):
     options = {"max_episode_steps": 9, "disable_env_checker": True}
     return register("Faulty-v0", Faulty, **options)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
 
 
 def play(env):
@@ -193,6 +203,10 @@ def play(env):
         ("step exit", "called sys.exit(3) in step"),
         ("step shape", "from step, expected float32[2]"),
         ("step none", "returned an observation object[] from step"),
+        ("step mute", "raised Mute in step"),
+        ("step complex", "returned an observation complex64[2] from step"),
+        ("flag text", "returned terminated 'False' from step, expected True or False"),
+        ("flag array", "returned terminated array([0., 0.]) from step, expected"),
         ("reward array", "returned the reward array([1.]) from step"),
     ],
 )
@@ -202,7 +216,8 @@ def test_a_faulty_environment_is_named_with_what_it_did(faulty_id, fault, words)
     (line,) = str(caught.value).splitlines()
     assert line.startswith("environment Faulty-v0 ")
     assert words in line
-    raised = {"raise": ZeroDivisionError, "exit": SystemExit}.get(fault.split()[1])
+    kinds = {"raise": ZeroDivisionError, "exit": SystemExit, "mute": Mute}
+    raised = kinds.get(fault.split()[1])
     assert type(caught.value.__cause__) is (raised or type(None))
 
 

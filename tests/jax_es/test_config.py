@@ -51,6 +51,23 @@ def test_an_impossible_value_names_field_value_and_bound():
             EnvConfig(hide_observation=value)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TrainConfig(env=None), "env must be EnvConfig, got None"),
+        (lambda: TrainConfig(policy=5), "policy must be MLPConfig or .*got 5"),
+        (lambda: TrainConfig(seed=np.int64(3)), "seed must be int, got"),
+        (lambda: ESConfig(sigma="a"), "es.sigma must be float, got 'a'"),
+        (lambda: ESConfig(num_pairs=None), "es.num_pairs must be int, got None"),
+        (lambda: EnvConfig(wrappers=(5,)), "env.wrappers must be str"),
+        (lambda: preset(5), "preset 5 is unknown"),
+    ],
+)
+def test_a_value_of_another_type_is_named(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
 def test_every_choice_and_number_has_its_bounds():
     for kind in (ESConfig, EnvConfig, RolloutConfig, EvaluationConfig, CloningConfig):
         for name, hint in get_type_hints(kind, include_extras=True).items():

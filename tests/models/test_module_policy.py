@@ -131,7 +131,7 @@ def test_a_policy_that_knows_params_alone_gets_full_weights():
         def apply(self, variables, carry, observation, reward, first, key):
             return carry, observation @ variables["params"]["w"]
 
-    policy, noise = FullWeightsPolicy(Linear()), LowRankNoise(1)
+    policy, noise = FullWeightsPolicy(Linear(), (6,)), LowRankNoise(1)
     mean = policy.init(jax.random.key(0))
     epsilon = noise.sample(jax.random.key(1), mean)
     change = dict(noise.member(mean, epsilon, jnp.float32(1.0)))
@@ -145,6 +145,41 @@ def test_a_policy_that_knows_params_alone_gets_full_weights():
         jax.random.key(0),
     )
     np.testing.assert_allclose(action, jnp.ones(6) @ (a @ b.T), rtol=1e-5)
+
+
+class Complex(nn.Module):
+    @nn.compact
+    def __call__(self, observation):
+        return 1j * nn.Dense(2)(observation)
+
+
+class Integers(nn.Module):
+    @nn.compact
+    def __call__(self, observation):
+        weights = self.param("w", lambda key: jnp.ones((3, 2), jnp.int32))
+        return observation @ weights
+
+
+class WithoutWeights(nn.Module):
+    @nn.compact
+    def __call__(self, observation):
+        return observation[:2]
+
+
+class Plain:
+    """A policy of its own, which flax knows nothing of."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def init(self, key):
+        return self.weight
+
+    def initial_carry(self):
+        return ()
+
+    def apply(self, variables, carry, observation, reward, first, key):
+        return carry, observation[:2] * variables["params"].sum()
 
 
 class Normalised(nn.Module):
@@ -166,3 +201,15 @@ def test_what_cannot_act_is_rejected():
         ModulePolicy(config, Normalised(), (2,), BOX)
     with pytest.raises(ValueError, match="same shapes and types"):
         RecurrentModulePolicy(config, Forgetful(), (3,), BOX)
+    with pytest.raises(ValueError, match="Complex returns complex64, expected real"):
+        ModulePolicy(config, Complex(), (3,), BOX)
+    with pytest.raises(ValueError, match="weights of int32, expected at least one"):
+        ModulePolicy(config, Integers(), (3,), BOX)
+    with pytest.raises(ValueError, match="weights of no kind, expected at least one"):
+        ModulePolicy(config, WithoutWeights(), (3,), BOX)
+    for weight, words in (
+        (jnp.ones(2, int), "of int32"),
+        (1j * jnp.ones(2), "of c"),
+    ):
+        with pytest.raises(ValueError, match=f"weights {words}"):
+            FullWeightsPolicy(Plain(weight), (3,))

@@ -39,6 +39,22 @@ def make_policy(observation_shape, actions, gain: float = 1.0):
 def nothing(observation_shape, actions):
     return None
 
+class Leaves(nn.Module):
+    num_outputs: int
+
+    def __call__(self, observation):
+        raise SystemExit(0)
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+class Raises(nn.Module):
+    num_outputs: int
+
+    def __call__(self, observation):
+        raise Mute
+
 number = 1
 """
 
@@ -106,6 +122,7 @@ def test_a_run_of_somebody_elses_module_needs_trust(module, capsys, refused):
         ("no_such_module:Gated", "cannot be imported"),
         ("flax.linen:Dense", "has no field num_outputs"),
         ("my_networks:number", "neither a Flax Linen module nor a function"),
+        ("..my_networks:Gated", "the name at its top level"),
         ("my_networks:nothing", "returned NoneType, which lacks init"),
     ],
 )
@@ -114,11 +131,53 @@ def test_bad_names_are_one_line(module, network, message, refused):
     refused(train.main, arguments, message, network)
 
 
+@pytest.mark.parametrize("option", ["--policy", "--env.wrappers"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("x = (", "raised SyntaxError when it was imported: '(' was never closed"),
+        ("x = 1 / 0", "raised ZeroDivisionError when it was imported: division by"),
+        ("raise SystemExit(0)", "called sys.exit(0) when it was imported"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_line(
+    option, content, words, folder, monkeypatch, capsys
+):
+    (folder / "broken_module.py").write_text(content)
+    monkeypatch.syspath_prepend(str(folder))
+    arguments = ["half-cheetah", option, "broken_module:X", *SMALL[:-2]]
+    assert train.main(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {option} broken_module:X {words}")
+    assert line.endswith("; --debug shows its traceback")
+    assert train.main([*arguments, "--debug"]) == 1
+    *traceback, _ = capsys.readouterr().err.splitlines()
+    assert any("broken_module.py" in each for each in traceback)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("network", "did"),
+    [("Leaves", "called sys.exit(0)"), ("Raises", "raised Mute")],
+)
+def test_a_network_that_ends_the_program_is_one_line(module, network, did, capsys):
+    assert train.main(["half-cheetah", "--policy", f"{module}:{network}", *SMALL]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --policy {module}:{network} {did} for observations")
+    assert not Path("runs").exists()
+
+
 def test_options_are_checked(module):
 
     assert jax_es.custom_policy("my_networks:Gated").options == {"width": 32}
     with pytest.raises(ConfigError, match=r"policy\.depth.*it has width"):
         jax_es.custom_policy("my_networks:Gated", depth=3)
+
+
+@pytest.mark.parametrize("network", [5, None, [1]])
+def test_what_is_no_network_is_rejected(network):
+    with pytest.raises(ConfigError, match=r"^network must be a Flax module's class"):
+        jax_es.custom_policy(network)
 
 
 class InThisFile(nn.Module):

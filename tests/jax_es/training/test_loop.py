@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.cli.signals import Stopped
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
@@ -36,10 +37,11 @@ from jax_es.training.generation import (
     score,
     template_state,
 )
-from jax_es.training.loop import begin, run_training
+from jax_es.training.loop import begin, run_training, train_run
 from jax_es.training.parts import Parts
 from models import DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
+from tests.made_runs import SHORT
 from tests.probe_envs import TargetEnv
 
 # A tighter cap than usual, or none of the probe's episodes would be cut.
@@ -457,6 +459,23 @@ def stop_in_final_evaluation(run):
             raise Stopped(15)
 
     return check
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"config": "hopper"}, r"config must be a TrainConfig.* got 'hopper'"),
+        ({"policy": "mpl"}, "policy 'mpl' is unknown; did you mean mlp"),
+        ({"policy": "cnn"}, "policy cnn takes images"),
+        ({"policy": 5}, "policy must be MLPConfig or .* got 5"),
+        ({"path": 10_000 * "x"}, "x… of 10000 characters is too long for a folder"),
+        ({"path": 5_000 * "x/"}, "… of 9999 characters is too long for a folder"),
+    ],
+)
+def test_arguments_that_cannot_be_are_one_line(arguments, message, folder):
+    with pytest.raises(ConfigError, match=message) as caught:
+        train_run(**{"config": SHORT, "path": folder / "run", **arguments})
+    assert len(str(caught.value)) < 400 and not list(folder.iterdir())
 
 
 def test_environment_steps_may_end_a_run(parts, tmp_path):

@@ -29,6 +29,8 @@ class NoModel(Worm): model_file = "none.xml"
 class NoRange(Worm): model_file = "no_range.xml"
 class OneArray(Worm):
     def observation(self): return self.qpos
+class Complex(Worm):
+    def observation(self): return (1j * self.qpos,)
 class Column(Worm):
     def reward(self, actions, unhealthy): return self.qvel[:, :1]
 class Fails(Worm):
@@ -36,7 +38,8 @@ class Fails(Worm):
 class FailsLater(Worm):
     def remember(self): return 1 / np.float64(self.nothing)
 
-for task in (MyCheetah, MyAnt, NoModel, NoRange, OneArray, Column, Fails, FailsLater):
+kinds = (MyCheetah, MyAnt, NoModel, NoRange, OneArray, Complex, Column)
+for task in (*kinds, Fails, FailsLater):
     register(f"{task.__name__}-v0", task)
 """
 
@@ -108,6 +111,7 @@ def test_it_trains_is_evaluated_and_acts(files, capsys):
         ("NoModel", ValueError, "has no model: ParseXML: Error opening file .*none"),
         ("NoRange", EnvironmentFailure, "actuator 0 without ctrlrange in no_range.xml"),
         ("OneArray", EnvironmentFailure, r"ndarray \(2, 5\) from observation, expe"),
+        ("Complex", EnvironmentFailure, "from observation, expected a tuple of arrays"),
         ("Column", EnvironmentFailure, r"\(2, 1\) from reward, expected \[N\] numb"),
         ("Fails", EnvironmentFailure, "raised AttributeError when it was made: "),
         ("FailsLater", EnvironmentFailure, "raised AttributeError in reset: "),
