@@ -97,7 +97,7 @@ def is_comparable(panels: Panels) -> bool:
 def curve(panels: Panels, kind: str, x: str, y: str, scale: dict[str, Scale]) -> Band:
     """Returns a variant's interquartile mean, with its interval, along x."""
     runs = {task: lines[kind] for task, lines in panels.items()}
-    grid = common_grid([run for of_task in runs.values() for run in of_task], x)
+    grid = common_grid([run for of_task in runs.values() for run in of_task], x, y)
     values = {task: on_grid(r, x, y, grid)[1].T for task, r in runs.items()}
     scores = [scale[task].scores(v) for task, v in values.items()]
     return Band(grid, *interval(scores))

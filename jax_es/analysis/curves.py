@@ -28,6 +28,9 @@ AXES = {
     "seconds": ("seconds_elapsed", "wall-clock time (h:mm:ss)"),
 }
 
+BEFORE = {"total_env_steps": "env_steps", "seconds_elapsed": "seconds_total"}
+"""An axis's field → what a record's own generation added to it."""
+
 RETURNS = {
     "evaluation": ("evaluation_return_mean", "evaluation return"),
     "population": ("return_mean", "mean return of the population"),
@@ -185,25 +188,18 @@ def on_grid(
 
     x and y are fields of the records; ``grid`` is :func:`common_grid` if not given.
     """
-    # A closing evaluation has no population.
-    whole = [
-        [r for r in records if r.num_episodes or not math.isnan(getattr(r, y))]
-        or records
-        for records in runs
-    ]
-    grid = common_grid(whole, x) if grid is None else grid
+    grid = common_grid(runs, x, y) if grid is None else grid
     # Before its first record a run has its initial mean: the first value holds.
-    values = [np.interp(grid, _field(r, x), _field(r, y)) for r in whole]
-    return grid, np.stack(values)
+    return grid, np.stack([np.interp(grid, *one) for one in series(runs, x, y)])
 
 
-def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
-    """Returns x's ``[G]`` at which runs are compared, as far as all of them reach.
+def common_grid(runs: list[list[GenerationRecord]], x: str, y: str) -> np.ndarray:
+    """Returns x's ``[G]`` at which y's are compared, as far as all runs reach.
 
     The runs' own if they share them, as generations; else 200 in even distances, since
     runs meet different x's where episodes differ in length.
     """
-    xs = [_field(records, x) for records in runs]
+    xs = [along for along, _ in series(runs, x, y)]
     start, end = min(v[0] for v in xs), min(v[-1] for v in xs)
     if start == end:  # a clone takes no environment step: its last evaluation holds
         return np.array([start])
@@ -213,8 +209,23 @@ def common_grid(runs: list[list[GenerationRecord]], x: str) -> np.ndarray:
     return np.linspace(start, end, 200)
 
 
-def _field(records: list[GenerationRecord], name: str) -> np.ndarray:
-    return np.array([getattr(record, name) for record in records], float)
+def series(runs: list[list[GenerationRecord]], x: str, y: str) -> list[np.ndarray]:
+    """Returns each run's x and y ``[2, G]``.
+
+    θ is evaluated before the steps of its generation change it, so what evaluations
+    found stands where the generation begins.
+    """
+    before = BEFORE.get(x) if y.startswith("evaluation_") else None
+    found = []
+    for records in runs:
+        # A closing evaluation has no population.
+        have_y = [r for r in records if r.num_episodes or not math.isnan(getattr(r, y))]
+        kept = have_y or records
+        values = np.array([[getattr(r, x), getattr(r, y)] for r in kept], float).T
+        if before is not None:
+            values[0] -= np.nan_to_num([getattr(r, before) for r in kept])
+        found.append(values)
+    return found
 
 
 TABLE_HEADS = [

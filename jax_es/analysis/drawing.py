@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_es.analysis.curves import AXES, Band, Panels, band
+import numpy as np
+
+from jax_es.analysis.curves import AXES, Band, Panels, band, series
 from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import whole_file
 
@@ -91,20 +93,28 @@ def draw_lines(
     panels: Panels,
     panes: Sequence[tuple[str, str, str, str]],
     columns: int | None = None,
-    yscale: str = "linear",
+    is_log: bool = False,
 ) -> Figure:
     """Draws each variant's median and quartiles over its seeds, pane by pane.
 
     A pane is a task, an x of :data:`AXES`, a field of a record and the field's label.
+    Where seeds go on beyond the line, which ends with the first of them, a dot each
+    says where they ended.
     """
     figure, axes = subplots(len(panes), columns)
     looks = assign_looks(with_seeds(panels))
     for axis, (task, x, field, label) in zip(axes, panes, strict=True):
         for kind, runs in sorted(panels[task].items()):
-            draw_band(axis, band(runs, AXES[x][0], field), looks[kind])
-        axis.set(title=task, ylabel=label, yscale=yscale)
+            line = band(runs, AXES[x][0], field)
+            draw_band(axis, line, looks[kind])
+            ends = np.array([one[:, -1] for one in series(runs, AXES[x][0], field)])
+            if ends[:, 0].max() > line.x[-1]:
+                axis.plot(*ends.T, "o", color=looks[kind]["color"], markersize=3)
+        axis.set(title=task, ylabel=label)
         label_x(axis, x)
-        from_zero(axis, "xy" if yscale == "linear" else "x")
+        from_zero(axis, "x" if is_log else "xy")
+        if is_log:
+            make_log(axis, "y")
     add_legend(figure, axes)
     return figure
 
@@ -126,6 +136,21 @@ def from_zero(axis: Axes, names: str = "xy") -> None:
             axis.set(**{f"{name}lim": (0, None)})
         elif high <= 0:
             axis.set(**{f"{name}lim": (None, 0)})
+
+
+def make_log(axis: Axes, names: str) -> None:
+    """Makes axes logarithmic, with plain numbers: our style knows no formulas."""
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    class Plain(LogFormatterSciNotation):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    for name in names:
+        axis.set(**{f"{name}scale": "log"})
+        ticks = getattr(axis, f"{name}axis")
+        ticks.set_major_formatter(Plain())
+        ticks.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def label_x(axis: Axes, x: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_es.analysis import aggregate
-from jax_es.analysis.curves import AXES, RETURNS, Panels, on_grid
+from jax_es.analysis.curves import AXES, RETURNS, Panels, band
 from jax_es.analysis.drawing import (
     Figure,
     add_legend,
@@ -26,6 +26,7 @@ from jax_es.analysis.drawing import (
     draw_lines,
     from_zero,
     label_x,
+    make_log,
     style,
     subplots,
     with_seeds,
@@ -61,23 +62,20 @@ def population(panels: Panels, x: str = "generations") -> Figure:
 
     The members' mean, and the band that holds 95 % of them (2.5th to 97.5th
     percentile); over several seeds, the median of each. The evaluation of the mean
-    policy lies over it.
+    policy lies over it; its last, of the closing evaluation, has no members.
     """
     cells = _cells(panels)
     figure, axes = subplots(len(cells))
     fields = ("return_mean", "return_p2_5", "return_p97_5", "evaluation_return_mean")
     for axis, (title, runs) in zip(axes, cells, strict=True):
-        grid, *_ = on_grid(runs, AXES[x][0], fields[0])
-        mean, low, high, evaluation = (
-            np.median(on_grid(runs, AXES[x][0], field, grid)[1], axis=0)
-            for field in fields
-        )
+        mean, low, high, theta = (band(runs, AXES[x][0], field) for field in fields)
         gray = {"facecolor": "0.9", "edgecolor": "0.6", "linewidth": 0.6}
+        label = "95 % of the members"
         axis.fill_between(
-            grid, low, high, hatch="///", label="95 % of the members", **gray
+            mean.x, low.median, high.median, hatch="///", label=label, **gray
         )
-        axis.plot(grid, mean, color=colour(0), label="mean of the members")
-        axis.plot(grid, evaluation, "--", color=colour(1), label="mean policy θ")
+        axis.plot(mean.x, mean.median, color=colour(0), label="mean of the members")
+        axis.plot(theta.x, theta.median, "--", color=colour(1), label="mean policy θ")
         axis.set(title=title, ylabel="episode return")
         label_x(axis, x)
         from_zero(axis)
@@ -93,7 +91,7 @@ def iteration(panels: Panels) -> Figure:
     many times as long as the others.
     """
     shown = "generations", "seconds_total", "wall-clock per generation (s)"
-    return draw_lines(panels, [(task, *shown) for task in panels], yscale="log")
+    return draw_lines(panels, [(task, *shown) for task in panels], is_log=True)
 
 
 @style()
@@ -321,7 +319,8 @@ def scaling(simulated: dict[str, Any]) -> Figure:
             look = {**looks[name], "label": name.replace("length-", "episodes of ")}
             axis.plot(cores, gained, marker="o", markerfacecolor="none", **look)
         axis.plot(cores, cores, color="0.7", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", title=network, xlabel="cores (simulated)")
+        axis.set(title=network, xlabel="cores (simulated)")
+        make_log(axis, "xy")
     axes[0].set_ylabel("times faster than one core")
     axes[0].legend(frameon=False)
     return figure

@@ -84,6 +84,41 @@ def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     assert x.tolist() == [0, 1]
 
 
+def test_an_evaluation_stands_where_its_generation_begins():
+    run = [
+        record(0, 100, 0.0, env_steps=100, num_episodes=4),
+        record(1, 300, 10.0, env_steps=200, num_episodes=4),
+        # The closing evaluation; at the end of its steps, the line would be vertical.
+        record(2, 310, 500.0, env_steps=10, seconds_total=np.nan),
+    ]
+    for x, expected in ("total_env_steps", [0, 100, 300]), ("generation", [0, 1, 2]):
+        (found,) = curves.series([run], x, "evaluation_return_mean")
+        np.testing.assert_array_equal(found, [expected, [0, 10, 500]])
+    (found,) = curves.series([run], "seconds_elapsed", "evaluation_return_mean")
+    assert found[0].tolist() == [0, 60, 180]
+    # What the members did is known at the end of their steps.
+    (found,) = curves.series([run], "total_env_steps", "num_episodes")
+    assert found[0].tolist() == [100, 300, 310]
+
+
+def test_where_seeds_end_apart_dots_show_their_last_evaluations():
+    short, long = [record(0, 0, 0.0), record(1, 100, 10.0)], [record(0, 200, 500.0)]
+    for others, dots in ((short, []), (long, [(100, 10), (200, 500)])):
+        panels = {"Hopper-v5": {"mlp": [short, others]}}
+        axis = figures.learning(panels, ("env-steps",)).axes[0]
+        found = [line for line in axis.lines if line.get_marker() == "o"]
+        assert [tuple(p) for line in found for p in line.get_xydata()] == dots
+
+
+@pytest.mark.parametrize("seconds", [(0.3, 40.0), (2.0, 7.0), (100.0, 3000.0)])
+def test_logarithmic_axes_have_plain_numbers(seconds):
+    run = [record(g, g, 0.0, seconds_total=s) for g, s in enumerate(seconds)]
+    figure = figures.iteration({"Hopper-v5": {"mlp": [run]}})
+    figure.draw_without_rendering()
+    labels = [t.get_text() for t in figure.axes[0].get_yticklabels(which="both")]
+    assert len([float(label) for label in labels if label]) > 1
+
+
 def test_runs_that_differ_otherwise_are_no_seeds_of_one_line(tmp_path):
     half = ESConfig(num_pairs=10, sigma=0.5)
     paths = [
@@ -166,7 +201,7 @@ def test_the_population_is_its_mean_and_its_percentiles(timed):
     (axis,) = figures.population(timed).axes
     mean, evaluation = axis.get_lines()
     assert mean.get_ydata().tolist() == [11, 11, 11]  # median of 10 and 12
-    assert evaluation.get_ydata().tolist() == [1, 1, 1]
+    assert evaluation.get_ydata().tolist() == [1, 1, 1, 5]  # θ's last, without members
     (area,) = axis.collections
     assert set(area.get_paths()[0].vertices[:, 1]) == {5, 21}
 
