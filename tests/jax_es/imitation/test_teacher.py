@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import shutil
 import signal
 import sys
 import warnings
@@ -83,7 +84,8 @@ def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
     options, run = KINDS[kind], runs(kind)
     assert [r.total_env_steps for r in read_metrics(run)] == [0, 32, 64, 96]
     assert Checkpoints(run / "checkpoints").steps() == [32, 64, 96]
-    assert {file.name for file in (run / "sbx").iterdir()} == {"state.npz", "model.zip"}
+    names = {"state.npz", "model.zip", "digests.json"}
+    assert {file.name for file in (run / "sbx").iterdir()} == names
     method = RunDirectory(run).method()
     assert method.name == options[options.index("--algo") + 1]
     assert method.settings["critic_hidden_sizes"] == [8, 8]
@@ -136,6 +138,7 @@ def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused)
     arguments = ["--resume", "--name", "x"]
     assert teacher.main([*arguments, "--steps", "64"]) == 0
     assert "\nevaluation  2/2  steps        64  " in capsys.readouterr().err
+    shutil.copytree("runs/x/sbx", "sbx-64")
     # More steps are no change, and a finished run has nothing left to do.
     assert teacher.main([*arguments, "--steps", "96"]) == 0
     assert teacher.main(arguments) == 0
@@ -146,6 +149,9 @@ def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused)
         (["--policy", "linear"], "was mlp, now linear"),
     ]:
         refused(teacher.main, [*arguments, *changed], words)
+    shutil.copytree("sbx-64", "runs/x/sbx", dirs_exist_ok=True)
+    assert teacher.main(arguments) == 2
+    assert "was saved after 64 steps, and the last ch" in capsys.readouterr().err
     Path("runs/x/sbx/state.npz").unlink()  # or saved by an earlier version
     refused(teacher.main, arguments, "state.npz is missing")
     assert evaluate.main(["runs/x", "--episodes", "1"]) == 0
