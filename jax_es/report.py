@@ -7,13 +7,15 @@ in one file that needs nothing else: it can be mailed, archived, read on a phone
 import dataclasses
 import json
 import sys
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from jax_es.analysis.curves import Run, read_runs
-from jax_es.analysis.page import MEDIA_TYPES, is_nested, page
+from jax_es.analysis.page import MEDIA_TYPES, is_nested, obedience_runs, page
 from jax_es.checks import ConfigError, require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.files import whole_file, writing
@@ -102,7 +104,7 @@ def report(
 def _obedience(paths: tuple[Path, ...]) -> list[Path]:
     """Finds what ``evaluate --obedience --json`` said, where it lies beside runs."""
     folders = [folder for path in paths for folder in (path, *seed_folders(path))]
-    return [f for folder in folders if (f := folder / "obedience.json").is_file()]
+    return [f for d in folders for f in _own_files(d, [d / "obedience.json"])]
 
 
 def _read_json(file: Path) -> Any:
@@ -112,8 +114,9 @@ def _read_json(file: Path) -> Any:
             {"run", "episodes"} <= {*values} or is_nested(values.get("experiments"))
         )
         require(is_evaluation, "it holds no results")
+        obedience_runs(values)
         return values
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"--evaluation {file} cannot be read ({error}); give a file that "
             f"{program_command('evaluate')} RUN --json printed."
@@ -123,7 +126,25 @@ def _read_json(file: Path) -> Any:
 def _newest_video(run: Run) -> list[Path]:
     files = (Path(run.path) / "videos").glob("*")
     videos = [file for file in files if file.suffix.lower() in MEDIA_TYPES]
-    return sorted(videos, key=lambda file: file.stat().st_mtime)[-1:]
+    own = _own_files(Path(run.path), videos)
+    return sorted(own, key=lambda file: file.stat().st_mtime)[-1:]
+
+
+def _own_files(folder: Path, found: Iterable[Path]) -> list[Path]:
+    """Returns those files that lie in a folder; a link may lead to any other file.
+
+    The page is passed on, and the folder may be somebody else's.
+    """
+    files = [file for file in found if file.is_file()]
+    own = [f for f in files if f.resolve().is_relative_to(folder.resolve())]
+    for file in files:
+        if file not in own:
+            warnings.warn(
+                f"{file} is a link to {file.resolve()}, outside of the run, and left "
+                "out; name that file with --video or --evaluation to show it.",
+                stacklevel=2,
+            )
+    return own
 
 
 if __name__ == "__main__":

@@ -170,7 +170,8 @@ def _custom(target: str, policy: dict[str, Any]) -> CustomPolicyConfig:
     shared = {field.name for field in dataclasses.fields(models.PolicyConfig)}
     options = {name: policy.pop(name) for name in [*policy] if name not in shared}
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    return CustomPolicyConfig(target=target, options=options, **policy)
+    values = {"target": target, "options": options, **policy}
+    return from_json(CustomPolicyConfig, values)
 
 
 def differences(

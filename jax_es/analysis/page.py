@@ -2,6 +2,8 @@
 
 import base64
 import io
+import itertools
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from jax_es.analysis.curves import (
     sorted_into_panels,
     summary,
 )
-from jax_es.checks import optional
+from jax_es.checks import check_types, optional
 from jax_es.runs.directory import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, Method
@@ -137,10 +139,11 @@ class Variant:
         ]
         if is_experiment:
             commands = [command(self.first.config, preset, len(seeds), self.newer)]
-        if commit := self.record.get("git_commit"):
-            is_changed = commit.endswith("+")
-            note = "  # and changes that were not committed" if is_changed else ""
-            commands.insert(0, f"git checkout {commit.rstrip('+')}{note}")
+        # Somebody else's record may say anything, and this line is pasted.
+        recorded = self.record.get("git_commit") or ""
+        if commit := re.fullmatch(r"([0-9a-f]{7,64})(\+?)", recorded):
+            note = "  # and changes that were not committed" if commit[2] else ""
+            commands.insert(0, f"git checkout {commit[1]}{note}")
         return commands
 
 
@@ -182,17 +185,31 @@ def _pictures(
 def _obedience(evaluations: Iterable[Any]) -> list[dict[str, str]]:
     """Draws the runs that were asked for several returns, a picture an environment."""
     asked: dict[str, list[Any]] = {}
-    for values in evaluations:
-        parts = values.get("experiments", ())
-        runs = [run for part in parts for run in part.get("runs", ())]
-        for run in runs or [values]:
-            if "obedience" in run:
-                asked.setdefault(run["env_id"], []).append(run)
+    for run in itertools.chain.from_iterable(map(obedience_runs, evaluations)):
+        asked.setdefault(run["env_id"], []).append(run)
     title = "Returns against those asked for on"
     return [
         _picture(figures.obedience(runs), f"{title} {env_id}")
         for env_id, runs in asked.items()
     ]
+
+
+def obedience_runs(evaluation: Any) -> list[dict[str, Any]]:
+    """Returns the runs that ``evaluate --json`` says were asked for several returns.
+
+    Raises:
+        TypeError: they lack what is drawn of them.
+    """
+    parts = check_types(evaluation).get("experiments", ())
+    runs = [run for part in parts for run in check_types(part).get("runs", ())]
+    found = [run for run in runs or [evaluation] if "obedience" in check_types(run)]
+    for run in found:
+        check_types(run, run=str, env_id=str, conditions=list)
+        for row in run["conditions"]:
+            check_types(row, target_return=float | None)
+            if "return_mean" in row:  # of episodes with finite returns
+                check_types(row, return_mean=float, return_std=float)
+    return found
 
 
 def _picture(figure: Any, label: str) -> dict[str, str]:

@@ -142,7 +142,8 @@ def prepare(
             parts = build_evaluation(trained.config, num_episodes, kind, workers)
             group = SeedGroup({}, parts)
             groups.append(group)
-        check_fits(trained, group.parts.policy)
+        parts = group.parts
+        check_fits(trained, parts.policy, parts.env.single_observation_space)
         if any(condition.target_return is not None for condition in conditions):
             try:
                 check_asked(group.parts.policy, trained.config)

@@ -69,7 +69,7 @@ class Player:
         parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
         self.env, self.close = parts.env, parts.close
-        check_fits(trained, parts.policy)
+        check_fits(trained, parts.policy, parts.env.single_observation_space)
         if target_return is not None:
             check_asked(parts.policy, config)
         noise = action_noise, noise_seed

@@ -73,6 +73,13 @@ SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
 number, or rounding alone."""
 
 
+OPTIONAL = {
+    **dict.fromkeys(("versions", "machine", "data"), dict),
+    **{"created": str, "git_commit": str | None},
+}
+"""Entries that a record may lack, and their types."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
     """A run's folder, an experiment's or a study's.
@@ -114,8 +121,7 @@ class RunDirectory:
             raise ConfigError(no_run(self.path))
         file = self.path / self.file
         try:
-            record = check_types(read_json(file), config=dict, preset=str)
-            from_dict(record["config"])
+            record = _checked(read_json(file), self.file)
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"{file} is not the configuration of a run "
@@ -139,13 +145,15 @@ class RunDirectory:
         """Says how the run was trained."""
         record = self.record()
         if "method" in record:
-            return Method(*record["method"])
+            return Method.from_record(record["method"])
         return Method(self.config().es.strategy, {})
 
     def method_before(self) -> Method | None:
         """Says how the run was trained whose θ this one began with, if it did so."""
         record = self.record()
-        return Method(*record["init"]["method"]) if "init" in record else None
+        if "init" not in record:
+            return None
+        return Method.from_record(record["init"]["method"])
 
     def check_new(self) -> None:
         """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
@@ -286,6 +294,26 @@ class RunDirectory:
             entries[DIGESTS] = {"first_step": step + 1}
         if entries:
             self.update(**entries)
+
+
+def _checked(record: Any, file: str) -> dict[str, Any]:
+    """Returns a run's record if programs can read its entries.
+
+    Raises:
+        ValueError, TypeError: naming the entry.
+    """
+    needed = {"config": dict, "preset": str}
+    if file == EXPERIMENT_FILE:
+        needed |= {"num_seeds": int, "results": dict}
+    check_types(record, **needed)
+    check_types(record, **{name: OPTIONAL[name] for name in OPTIONAL if name in record})
+    from_dict(record["config"])
+    if "method" in record:
+        Method.from_record(record["method"])
+    if "init" in record:
+        init = check_types(record["init"], run=str, checkpoint=int)
+        Method.from_record(init.get("method"))
+    return record
 
 
 def check_method(run: RunDirectory, method: Method) -> None:

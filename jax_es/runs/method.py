@@ -1,7 +1,9 @@
 """How runs are trained: by strategies, and by gradients beside them."""
 
+import reprlib
 from typing import Any, NamedTuple
 
+from jax_es.checks import ConfigError
 from jax_es.config import STRATEGIES
 from jax_es.train_config import TrainConfig, flat
 
@@ -48,15 +50,26 @@ class Method(NamedTuple):
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""
 
+    @classmethod
+    def from_record(cls, values: Any) -> "Method":
+        """Reads what a run recorded, or raises ``ConfigError``."""
+        match values:
+            case [str(name), dict(settings)] if name in PROGRAMS:
+                return cls(name, settings)
+        raise ConfigError(
+            f"method must be one of {', '.join(PROGRAMS)} and its settings, got "
+            f"{reprlib.repr(values)}"
+        )
+
     @property
     def title(self) -> str:
         """What people call it."""
-        return TITLES.get(self.name, self.name)
+        return TITLES[self.name]
 
     @property
     def program(self) -> str:
         """The module that trains by it."""
-        return PROGRAMS.get(self.name, self.name)
+        return PROGRAMS[self.name]
 
     @property
     def is_evolution(self) -> bool:

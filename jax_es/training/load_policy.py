@@ -1,6 +1,7 @@
 """From a run on disk to a policy that acts, with no knowledge of ES."""
 
 import contextlib
+import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from jax_es.checks import require
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
     View,
+    initial_statistics,
     normalized,
     view_of,
 )
@@ -296,7 +298,7 @@ def load_policy(
     trained = load_mean(run, checkpoint, trust)
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
-    check_fits(trained, policy)
+    check_fits(trained, policy, observation_space)
     return LoadedPolicy(policy, trained, observation_space, seed)
 
 
@@ -309,11 +311,13 @@ def check_asked(policy: Policy, config: TrainConfig) -> None:
     )
 
 
-def check_fits(trained: TrainedMean, policy: Policy) -> None:
-    """Checks that the weights are those of the run's own network.
+def check_fits(
+    trained: TrainedMean, policy: Policy, observation_space: gymnasium.Space
+) -> None:
+    """Checks that a checkpoint is of the run's own network and environment.
 
     Raises:
-        CheckpointError: if not: the checkpoint was copied from another run.
+        CheckpointError: if not: it was copied from another run.
     """
     try:
         like_template(trained.mean, jax.eval_shape(policy.init, jax.random.key(0)))
@@ -322,6 +326,21 @@ def check_fits(trained: TrainedMean, policy: Policy) -> None:
             f"the checkpoint is of another network than the run's config.json: it "
             f"{error}, or choose another checkpoint."
         ) from error
+    shape = observation_space.shape or ()
+    of_run = initial_statistics(math.prod(shape))
+    if [*map(np.shape, trained.statistics or of_run)] != [*map(np.shape, of_run)]:
+        raise CheckpointError(
+            f"the observation statistics of {trained.path} are not of observations of "
+            f"the shape {shape}, which {trained.config.env.id} gives; choose another "
+            "checkpoint."
+        )
+    if needs_reference(policy):
+        size = policy.reference_size
+        if np.shape(trained.reference) != (size, *shape):
+            raise CheckpointError(
+                f"{trained.path} has no reference batch of {size} observations of the "
+                f"shape {shape}, which its policy needs; choose another checkpoint."
+            )
 
 
 def spaces(config: TrainConfig) -> tuple[gymnasium.Space, gymnasium.Space]:

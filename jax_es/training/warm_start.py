@@ -139,13 +139,7 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
             "--rollout.no-observation-statistics leaves them.",
             stacklevel=2,
         )
-    check_fits(trained, policy)
-    if needs_reference(policy):
-        require(
-            np.shape(trained.reference)[:1] == (policy.reference_size,),
-            f"{trained.path} has no reference batch of {policy.reference_size} "
-            "observations, which its policy needs; choose another checkpoint.",
-        )
+    check_fits(trained, policy, parts.env.single_observation_space)
 
 
 def first_state(parts: Parts, source: TrainedMean | None) -> TrainState:

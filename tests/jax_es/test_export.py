@@ -8,9 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+from jax_es import evaluate
 from jax_es.config import EnvConfig, RolloutConfig
-from jax_es.export import main
+from jax_es.export import Arguments, export, main
+from jax_es.runs.digests import write_digests
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.exported import restore, write_weights
 from jax_es.runs.metrics import MetricsWriter
@@ -18,7 +21,7 @@ from jax_es.runs.records import evaluation_record
 from jax_es.training.build import TrainConfig
 from jax_es.training.load_policy import load_policy
 from models import DecisionTransformerConfig, LSTMConfig
-from tests.made_runs import save_run
+from tests.made_runs import TINY, save_run
 
 POLICIES = {
     "transformer": DecisionTransformerConfig(context_length=3, width=8, num_layers=1),
@@ -99,3 +102,37 @@ def test_weights_keep_their_types_and_order(tmp_path):
         read = restored.state["es"]["mean"][name]
         assert read.dtype == array.dtype
         np.testing.assert_array_equal(read, array)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """An exported policy that sees observations through statistics."""
+    folder = tmp_path_factory.mktemp("exported")
+    save_run(folder / "run", TINY)
+    export(Arguments(folder / "run", folder / "policy"))
+    return folder / "policy"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"es": np.ones(3)}, "model.safetensors cannot be read"),
+        ({"es/mean": np.ones(3)}, "model.safetensors cannot be read"),
+        ({"es/generation/x": np.ones(3)}, "model.safetensors cannot be read"),
+        ({"es/generation": np.full((), np.inf)}, "model.safetensors cannot be read"),
+        ({"es/mean/head/bias": np.ones(9)}, "it does not fit"),
+        ({"observation_statistics": np.ones(3)}, "model.safetensors cannot be read"),
+        ({"observation_statistics/sum": np.ones(7)}, "of the shape (4,), which Inv"),
+        ({"observation_statistics/sum_of_squares": np.ones(())}, "the observation st"),
+    ],
+)
+def test_arrays_of_other_names_and_shapes_are_one_line(
+    exported, tmp_path, refused, changes, said
+):
+    copy = shutil.copytree(exported, tmp_path / "copy")
+    file = copy / "model.safetensors"
+    safetensors.numpy.save_file({**safetensors.numpy.load_file(file), **changes}, file)
+    write_digests(copy)  # not damage, but another's arrays
+    assert said in refused(evaluate.main, [copy, "--episodes", 1])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        load_policy(copy)

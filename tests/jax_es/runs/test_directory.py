@@ -71,6 +71,32 @@ def test_a_resume_warns_of_other_versions(run):
         run.resume(TrainConfig(), 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"method": ["sac"]}, "method must be one of"),
+        ({"method": ["sac", {}, 3]}, "method must be one of"),
+        ({"method": ["antigravity", {}]}, "method must be one of"),
+        ({"method": "ab"}, "method must be one of"),
+        ({"method": None}, "method must be one of"),
+        ({"init": {"run": "a", "checkpoint": 1}}, "method must be one of"),
+        ({"init": {"method": ["sac", {}]}}, "run must be str"),
+        ({"init": 5}, "an object is expected"),
+        ({"machine": [1]}, "machine must be dict"),
+        ({"versions": "jax"}, "versions must be dict"),
+        ({"data": 3}, "data must be dict"),
+        ({"git_commit": 5}, "git_commit must be str"),
+        ({"preset": None}, "preset must be str"),
+    ],
+)
+def test_a_record_of_other_types_is_one_line(run, changes, said):
+    file = run.path / "config.json"
+    file.write_text(json.dumps({**run.record(), **changes}))
+    for read in (run.record, run.config, run.method, run.method_before):
+        with pytest.raises(ConfigError, match=f"config.json is not .*{said}.*restore"):
+            read()
+
+
 LONGER = dataclasses.replace(TINY, num_generations=2)
 
 
