@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from jax_es.checks import optional, require
-from jax_es.cli.progress import Layout, Progress, opening
+from jax_es.cli.progress import Layout, Progress, nothing_left, opening
 from jax_es.imitation.gradient_run import build_for_evaluation, gradient_run
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.checkpoint import Checkpoints
@@ -60,6 +60,9 @@ def teach(
                 run.path,
             )
         )
+
+        if first == settings.steps:
+            progress.message(nothing_left([f"steps {settings.steps:,}"]))
 
         def evaluate() -> None:
             mean, step = teacher.mean(), teacher.num_steps
