@@ -48,6 +48,12 @@ VALUE; with one that it does not have the error lists those that it has.
 The options' defaults below are those of the chosen preset."""
 
 
+SEEDS_ARE_OVER = (
+    "Nothing is left to train: all seeds are finished. Raise --seeds, or what ended "
+    "them (num_generations, max_env_steps or stop_at_return), to go on."
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments(RunArguments, WorkerArguments):
     """The command line, after PRESET and KIND."""
@@ -87,10 +93,12 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
         if run.file != EXPERIMENT_FILE:
             train_run(request.config, callbacks=callbacks(run.path), **what)
             return None
-        given = arguments.seeds
-        count = run.record()["num_seeds"] if given is None else given
+        given, before = arguments.seeds, run.record() if arguments.resume else {}
+        count = before["num_seeds"] if given is None else given
         results = train_seeds(request.config, count, callbacks=callbacks, **what)
-    return _over_seeds(run, results)
+        was_over = run.record()["results"] == before.get("results")
+    text = _over_seeds(run, results)
+    return f"{SEEDS_ARE_OVER}\n{text}" if was_over else text
 
 
 def parse(argv: list[str]) -> Request:

@@ -86,6 +86,27 @@ class TrainConfig:
     init_checkpoint: str = "best"
     """The checkpoint of init's run: best, last or a number; read with init only."""
 
+    def limits_reached(
+        self, generations: int, env_steps: int, best_evaluation_return: float
+    ) -> list[str]:
+        """Says what ends a run that has come so far; nothing as long as it goes on.
+
+        Example:
+            >>> TrainConfig(max_env_steps=1000).limits_reached(200, 1024, 9.5)
+            ['num_generations 200', 'max_env_steps 1,000']
+        """
+        ends = {
+            "num_generations": generations,
+            "max_env_steps": env_steps,
+            "stop_at_return": best_evaluation_return,
+        }
+        limits = {name: getattr(self, name) for name in ends}
+        return [
+            f"{name} {limits[name]:,}"
+            for name, value in ends.items()
+            if limits[name] is not None and value >= limits[name]
+        ]
+
     def __post_init__(self) -> None:
         """Checks the fields that belong to no component, and the integers of all."""
         if isinstance(self.init, str | os.PathLike):

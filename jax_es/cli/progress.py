@@ -60,7 +60,9 @@ class Progress:
         num_generations: generations of the whole run.
         first_generation: index of the first one to come; above 0 on a resume.
         stream: where to write; standard error by default.
-        max_env_steps: environment steps that end the run earlier.
+        max_env_steps: environment steps that end the run earlier; they are counted
+            then, unless the generations will be done before.
+        env_steps: those taken so far; above 0 on a resume.
         label: what stands before the generation, for instance ``"seed 3"``.
         layout: of a training that is not by generations; its "generations" and "tasks"
             are then the layout's units and parts.
@@ -84,6 +86,7 @@ class Progress:
         stream: TextIO | None = None,
         *,
         max_env_steps: int | None = None,
+        env_steps: int = 0,
         label: str = "",
         layout: Layout | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -93,6 +96,7 @@ class Progress:
         self._stream = Display.of(stream or sys.stderr)
         self._clock, self._more = clock, more
         self._num_generations, self._max_env_steps = num_generations, max_env_steps
+        self._env_steps = env_steps
         self._layout = layout or GENERATIONS
         self._unit = f"{label}  {self._layout.unit}".lstrip()
         # With a limit on steps, a first generation tells how many there will be.
@@ -123,8 +127,10 @@ class Progress:
         self.generation_started(first_generation)
 
     def __enter__(self) -> Self:
-        """Shows the bar, if there is one."""
+        """Shows the bar, or says that the first line takes a while."""
         self._bar.start()
+        if self._bar.disable:
+            self._print(*self._bar.values, in_place=self._is_notebook)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -155,17 +161,26 @@ class Progress:
         """Shows a finished generation: redraws the bar, or prints its line."""
         self._generation += 1
         if self._max_env_steps is not None:
-            steps_left = max(self._max_env_steps - record.total_env_steps, 0)
+            self._env_steps = record.total_env_steps
+            steps_left = max(self._max_env_steps - self._env_steps, 0)
             left = math.ceil(steps_left / record.env_steps)
             self._total = min(self._num_generations, self._generation + left)
         self._bar.values = [*self._layout.fields(record), *self._more()]
         self._show()
         if self._bar.disable:
-            width = len(str(self._num_generations))
-            number = f"{self._generation:{width}}/{self._num_generations}"
             left = f"left {self._task.fields['left']:>8}"
-            line = "  ".join([f"{self._unit}  {number}", *self._bar.values, left])
+            count = self._count(is_aligned=True)
+            line = "  ".join([f"{self._unit}  {count}", *self._bar.values, left])
             self._print(line, in_place=self._is_notebook)
+
+    def _count(self, is_aligned: bool = False) -> str:
+        """Says how far the run is towards what will end it."""
+        most, steps = self._num_generations, self._max_env_steps
+        width = len(str(most)) if is_aligned else 0
+        if steps is None or self._total == most:
+            return f"{self._generation:{width}}/{most}"
+        of_steps = len(str(steps)) if is_aligned else 0
+        return f"{self._generation:{width}}  steps {self._env_steps:{of_steps}}/{steps}"
 
     def _print(self, line: str, in_place: bool = False) -> None:
         """Prints a line; one in place stays open until the next takes its place."""
@@ -177,7 +192,7 @@ class Progress:
     def _show(self, part: str = "", share: float = 0.0) -> None:
         """Draws the bar, whose time left rich estimates from the updates."""
         self._updated = self._clock()
-        count = f"{self._unit} {self._generation}/{self._num_generations}{part}"
+        count = f"{self._unit} {self._count()}{part}"
         self._task.total = self._total  # rich's update would forget the former speed
         done = self._generation + share
         self._bar.update(self._task.id, description=count, completed=done)
@@ -211,6 +226,22 @@ def _duration(seconds: float | None) -> str:
         return "-:--:--"
     minutes, second = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+
+
+def nothing_left(limits: Sequence[str]) -> str:
+    """Says of a resume what the run had reached before, limits with their values."""
+    return (
+        f"Nothing is left to train: the run has reached {' and '.join(limits)}; raise "
+        "that to go on."
+    )
+
+
+def ending(limits: Sequence[str], generations: int, env_steps: int) -> str:
+    """Says why a run is over."""
+    return (
+        f"Ended after {generations:,} generations and {env_steps:,} environment steps: "
+        f"{' and '.join(limits)} reached."
+    )
 
 
 def opening(

@@ -150,6 +150,8 @@ def train_program(
             run = request.run
             how_to_continue = resume_options(run)
             start_jax(request.num_devices)
+            if sys.stderr.isatty():  # elsewhere, an error that follows stays one line
+                sys.stderr.write("Building the network and the environments\n")
         try:
             with run_errors(run.path, how_to_continue):
                 text = train(request, signals.check)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_es.checks import require
-from jax_es.cli.progress import Layout, Progress, opening
+from jax_es.cli.progress import Layout, Progress, ending, nothing_left, opening
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
@@ -135,7 +135,11 @@ def _run(
     checkpoints = Checkpoints(run.checkpoints)
     first = saved = recorded = illumination.generation
     progress = Progress(
-        config.num_generations, first, max_env_steps=config.max_env_steps, layout=LAYOUT
+        config.num_generations,
+        first,
+        max_env_steps=config.max_env_steps,
+        env_steps=illumination.total_env_steps,
+        layout=LAYOUT,
     )
     axes = ", ".join(archive.axes.names)
     progress.message(
@@ -147,6 +151,16 @@ def _run(
             run.path,
         )
     )
+
+    def limits_reached() -> list[str]:
+        return config.limits_reached(
+            illumination.generation,
+            illumination.total_env_steps,
+            illumination.best_evaluation_return,
+        )
+
+    if resume and (limits := limits_reached()):
+        progress.message(nothing_left(limits))
 
     def on_step(step: RolloutProgress) -> None:
         check_stop()
@@ -161,7 +175,7 @@ def _run(
 
     with MetricsWriter(run.path, first - 1) as writer, progress:
         try:
-            while not _is_finished(config, illumination):
+            while not limits_reached():
                 progress.generation_started(illumination.generation)
                 record = illumination.advance(on_step, writer.elapsed)
                 # The record first: a run killed before the checkpoint repeats the
@@ -181,15 +195,8 @@ def _run(
                     save()
         finally:
             save()
-
-
-def _is_finished(config: TrainConfig, illumination: Illumination) -> bool:
-    """Returns whether a run has had its generations or steps, or its return."""
-    steps, enough = config.max_env_steps, config.stop_at_return
-    return (
-        illumination.generation >= config.num_generations
-        or (steps is not None and illumination.total_env_steps >= steps)
-        or (enough is not None and illumination.best_evaluation_return >= enough)
+    progress.message(
+        ending(limits_reached(), illumination.generation, illumination.total_env_steps)
     )
 
 

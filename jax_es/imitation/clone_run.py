@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checks import ConfigError, require
-from jax_es.cli.progress import Progress, opening
+from jax_es.cli.progress import Progress, nothing_left, opening
 from jax_es.imitation import windows
 from jax_es.imitation.cloning import Cloner, CloningState
 from jax_es.imitation.cloning_settings import CloningConfig
@@ -132,6 +132,8 @@ def pretrain_run(
                 run.path,
             )
         )
+        if cloned.num_evaluations == cloning.epochs:
+            progress.message(nothing_left([f"epochs {cloning.epochs}"]))
         with progress:
             state = _train(cloner, state, episodes, asked, cloned, progress, check_stop)
     progress.message(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_es.checks import ConfigError, optional, require
-from jax_es.cli.progress import Layout, Progress, opening
+from jax_es.cli.progress import Layout, Progress, nothing_left, opening
 from jax_es.imitation.gradient_run import build_for_evaluation, gradient_run
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.checkpoint import Checkpoints
@@ -69,6 +69,9 @@ def teach(
                 run.path,
             )
         )
+
+        if first == settings.steps:
+            progress.message(nothing_left([f"steps {settings.steps:,}"]))
 
         def evaluate() -> None:
             mean, step = teacher.mean(), teacher.num_steps

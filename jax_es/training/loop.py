@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_es.checks import require
-from jax_es.cli.progress import Progress, opening
+from jax_es.cli.progress import Progress, ending, nothing_left, opening
 from jax_es.distributed.workers import Workers, shown
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
@@ -168,7 +168,7 @@ def run_training(
 
     with MetricsWriter(run.path, first - 1) as writer, progress:
         try:
-            while not is_finished(config, state):
+            while not _limits_reached(config, state):
                 progress.generation_started(int(state.es.generation))
                 generation = run_generation(parts, state, on_step, writer.elapsed)
                 record = generation.record
@@ -203,13 +203,10 @@ def run_training(
     )
 
 
-def is_finished(config: TrainConfig, state: TrainState) -> bool:
-    """Returns whether a run has had its generations or steps, or its return."""
-    steps, enough = config.max_env_steps, config.stop_at_return
-    return (
-        int(state.es.generation) >= config.num_generations
-        or (steps is not None and state.total_env_steps >= steps)
-        or (enough is not None and state.best_evaluation_return >= enough)
+def _limits_reached(config: TrainConfig, state: TrainState) -> list[str]:
+    """Says what ends the run, if anything does."""
+    return config.limits_reached(
+        int(state.es.generation), state.total_env_steps, state.best_evaluation_return
     )
 
 
@@ -299,17 +296,25 @@ def train_run(
                 config.num_generations,
                 int(state.es.generation),
                 max_env_steps=config.max_env_steps,
+                env_steps=state.total_env_steps,
                 label=label,
                 more=(lambda: shown(workers)) if workers else tuple,
             )
             progress.message(_opening(parts, state, run, resume))
+            if resume and (limits := _limits_reached(config, state)):
+                progress.message(nothing_left(limits))
             if workers is not None:
                 workers.say = progress.message
             result = run_training(parts, state, run, progress, check_stop, callbacks)
     progress.message(
         f"Evaluation return: {result.first_evaluation:.1f} at the start, "
         f"{result.final_evaluation:.1f} at the end, "
-        f"{result.best_evaluation:.1f} at best."
+        f"{result.best_evaluation:.1f} at best. "
+        + ending(
+            _limits_reached(config, result.state),
+            int(result.state.es.generation),
+            result.state.total_env_steps,
+        )
     )
     return result
 

@@ -87,6 +87,7 @@ def test_plain_lines_are_exact():
         }
         run_generation(progress, clock, make_record(9, **changes), 30)
     assert stream.getvalue() == (
+        "compiling and running the first generation\n"
         "generation    9/200  evaluation    5321.0  mean    4980.3  max    6120.5"
         "  length   812.4  steps/s   10312  policy  41%  environment  50%  noise   3%"
         "  update   2%  busy  97%  left  3:11:00\n"
@@ -104,7 +105,7 @@ def test_one_run_of_several_is_named_first(terminal):
         clock = Clock()
         with Progress(2, stream=stream, clock=clock, label=label) as progress:
             run_generation(progress, clock, make_record(0), 1)
-    assert lines.getvalue().startswith(f"{label}  generation  1/2")
+    assert f"\n{label}  generation  1/2" in lines.getvalue()
     assert f"{label}  generation 1/2" in terminal.shown()
 
 
@@ -152,9 +153,20 @@ def test_time_left_and_the_bar_know_the_limit_on_steps(terminal):
             for generation, steps in enumerate([250, 500, 1000]):
                 record = make_record(generation, env_steps=250, total_env_steps=steps)
                 run_generation(progress, clock, record, 10)
-    lefts = [line.split()[-1] for line in lines.getvalue().splitlines()]
+    lefts = [line.split()[-1] for line in lines.getvalue().splitlines()[1:]]
     assert lefts == ["0:00:30", "0:00:20", "0:00:00"]
-    assert re.search("generation 3/100 ━+ 0:00:00 left", terminal.shown())
+    assert "\ngeneration    3  steps 1000/1000  evaluation" in lines.getvalue()
+    assert re.search("generation 3  steps 1000/1000 ━+ 0:00:00", terminal.shown())
+
+
+def test_generations_are_counted_where_they_end_a_run_with_a_limit_on_steps():
+    stream, clock = io.StringIO(), Clock()
+    limits = {"max_env_steps": 1000, "env_steps": 500}
+    with Progress(3, 2, stream, clock=clock, **limits) as progress:
+        assert progress._count() == "2  steps 500/1000"  # of a resume, until one ends
+        record = make_record(2, env_steps=250, total_env_steps=750)
+        run_generation(progress, clock, record, 10)
+    assert "\ngeneration  3/3  evaluation" in stream.getvalue()
 
 
 # The live bar

@@ -57,7 +57,9 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "emitter", ["iso+line", pytest.param("es", marks=pytest.mark.slow)]
 )
-def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch, refused):
+def test_a_killed_run_goes_on_to_the_same_archive(
+    emitter, run, monkeypatch, refused, capsys
+):
     more = ["--emitter", emitter]
     if emitter == "es":
         more += ["--es.num-pairs", "3", "--steps-per-parent", "2"]
@@ -80,6 +82,10 @@ def test_a_killed_run_goes_on_to_the_same_archive(emitter, run, monkeypatch, ref
     refused(illuminate.main, resume, "is another run's: its generation 1 has total_env")
     file.write_text(own)
     assert illuminate.main(resume) == 0
+    assert "environment steps: num_generations 4 reached." in capsys.readouterr().err
+    assert illuminate.main(resume) == 0
+    said = "Nothing is left to train: the run has reached num_generations 4; raise"
+    assert said in capsys.readouterr().err
     same_archive(run, "runs/killed")
     assert numbers(run) == numbers("runs/killed")
     first = read_metrics(run)

@@ -137,6 +137,9 @@ def test_more_epochs_continue_a_finished_run(folder, capsys, refused):
     after = read_epochs(folder / "runs/a")
     assert after[:2] == before and after[2].step == 33
     assert find_run("runs/a").method().settings["epochs"] == 3
+    assert pretrain.main(["--resume", "--name", "a"]) == 0
+    said = "Nothing is left to train: the run has reached epochs 3; raise that"
+    assert said in capsys.readouterr().err
     resume = [*TINY, "--name", "a", "--resume"]
     words = "learning_rate was 0.001, now 0.5"
     refused(pretrain.main, [*resume, "--learning-rate", "0.5"], words)

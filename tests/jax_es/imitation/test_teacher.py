@@ -142,6 +142,8 @@ def test_it_goes_on_from_its_last_evaluation(runs, monkeypatch, capsys, refused)
     # More steps are no change, and a finished run has nothing left to do.
     assert teacher.main([*arguments, "--steps", "96"]) == 0
     assert teacher.main(arguments) == 0
+    said = "Nothing is left to train: the run has reached steps 96; raise that"
+    assert said in capsys.readouterr().err
     assert [r.total_env_steps for r in read_metrics("runs/x")] == [0, 32, 64, 96]
     for changed, words in [
         (["--steps", "64"], "steps must be at least 96"),

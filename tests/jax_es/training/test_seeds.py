@@ -11,6 +11,7 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.training.loop import train_run
+from jax_es.training.seeds import SeedResult
 from tests import made_runs
 from tests.comparing import numbers
 from tests.trials import inputs
@@ -75,6 +76,14 @@ def test_an_experiment_without_its_record_is_not_begun_anew(folder, refused):
     (folder / "runs/many/experiment.json").unlink()
     words = "runs/many holds a run already (runs/many/seed-9)"
     refused(train.main, [*OPTIONS, "--seeds", "1", "--name", "many"], words)
+
+
+def test_a_resume_of_finished_seeds_says_so(folder, capsys):
+    done = dict.fromkeys(SeedResult._fields[1:], 1.0)
+    begin_experiment(folder / "runs/many").update(results={"9": done})
+    assert train.main(["--resume", "--name", "many"]) == 0
+    said = "Nothing is left to train: all seeds are finished. Raise --seeds, or what"
+    assert said in capsys.readouterr().err
 
 
 def test_a_run_and_an_experiment_are_told_apart(folder, refused):

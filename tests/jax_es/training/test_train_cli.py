@@ -97,6 +97,8 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
     out, err = capsys.readouterr()
     run = folder / "runs" / "tiny"
     text = out + err
+    reached = "Ended after 2 generations and "
+    assert reached in text and "steps: num_generations 2 reached." in text
     assert "Training mlp (13 parameters) on InvertedPendulum-v5: 2 pairs" in text
     assert "A slot runs one episode at a time; busy is the share of slots" in text
     for hint in (
@@ -129,6 +131,11 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
         resume = [*arguments, "--resume", "--name", "tiny"]
         refused(train.main, resume, "es.sigma was 0.05, now 0.7")
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+    # A finished run says so, and what to raise.
+    assert train.main(["--resume", "--name", "tiny"]) == 0
+    said = "Nothing is left to train: the run has reached num_generations 2; raise"
+    assert said in capsys.readouterr().err
 
     # More generations are no change; nor are threads and how often to save.
     arguments = ["--resume", "--name", "tiny", "--num-generations", "3"]
