@@ -150,7 +150,7 @@ def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> 
         {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
         for each in (stored, given)
     )
-    changed = differing(before, now)
+    changed = differing(before, now) | RunDirectory(path, STUDY_FILE).changed_jax()
     remedy = "start a new study with another --name"
     require_same(f"the study in {path}", changed, remedy)
 

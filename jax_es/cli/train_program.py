@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import resource
 import shlex
 import sys
 from collections.abc import Callable
@@ -29,6 +30,9 @@ from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig, policy_kind
+
+LEAST_FILES = 64
+"""That a process must be able to open at once; a tiny run's checkpoint took 20."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,11 +109,27 @@ def stored_run(line: CommandLine, *methods: str) -> RunDirectory:
 
 
 def start_jax(num_devices: int | None = None) -> None:
-    """Sets up JAX's devices and its cache of programs; before its first use."""
-    from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
+    """Sets up JAX's devices and its cache of programs, and starts it.
 
+    Raises:
+        ConfigError: it does not start, or the process may open too few files.
+    """
+    from jax_es.rollout.devices import (
+        configure_cpu_devices,
+        local_devices,
+        use_compilation_cache,
+    )
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    require(
+        soft >= LEAST_FILES,
+        f"this process may open {soft} files, and saving a run takes {LEAST_FILES}; "
+        f"ulimit -n {LEAST_FILES} allows them"
+        + ("." if hard >= LEAST_FILES else ", in a shell that may raise the limit."),
+    )
     configure_cpu_devices(num_devices)
     use_compilation_cache()
+    local_devices()
 
 
 class Request(NamedTuple):

@@ -44,13 +44,21 @@ class Worker:
         address = ray.util.get_node_ip_address()
         return Place(node, address, os.getpid(), processes_here())
 
-    def build(self, make: Callable[[], Any]) -> dict[str, str]:
-        """Makes the engine; returns what may change its numbers."""
+    def build(
+        self, make: Callable[[], Any], jax_settings: dict[str, Any]
+    ) -> dict[str, str]:
+        """Makes the engine with the head's JAX; returns what may change its numbers."""
+        import jax
+
         from jax_es.rollout.devices import (
             configure_cpu_devices,
             release_programs,
             use_compilation_cache,
         )
+
+        for name, value in jax_settings.items():
+            if name in jax.config.values:  # another version is refused afterwards
+                jax.config.update(name, value)
 
         configure_cpu_devices(1)
         use_compilation_cache()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from jax_es.checks import ConfigError, require
 from jax_es.distributed.member import OUT_OF_MEMORY, Jobs, Member, Patience, why_ended
 from jax_es.distributed.worker import Worker, processes_here, versions_here
+from jax_es.runs.machine import jax_settings
 
 MOST_LOSSES = 10
 """A job that was lost so often ends its workers itself."""
@@ -239,7 +240,7 @@ class Workers:
 
     def _build(self, member: Member) -> None:
         """Lets a placed worker make the engine."""
-        member.reply = member.actor.build.remote(self._recipe_ref)
+        member.reply = member.actor.build.remote(self._recipe_ref, jax_settings())
         member.stage, member.called = "building", set()
         member.deadline = time.monotonic() + self._patience.build
 

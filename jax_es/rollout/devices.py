@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from envs.cores import available_cores
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, require
 from jax_es.rollout.memory import memory_limit
 from jax_es.types import PyTree
 
@@ -48,6 +48,31 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+def local_devices() -> list[Any]:
+    """Starts JAX, if it has not started, and returns its devices.
+
+    Raises:
+        ConfigError: it does not start, or would refuse what optax and evosax do.
+    """
+    config: Any = jax.config
+    setting = config.jax_numpy_dtype_promotion
+    promotion = getattr(setting, "value", setting)
+    require(
+        promotion == "standard",
+        f"JAX_NUMPY_DTYPE_PROMOTION must be standard, got {promotion}: optax and "
+        "evosax mix types; unset it.",
+    )
+    try:
+        return jax.local_devices()
+    except (RuntimeError, AssertionError) as error:
+        platforms = config.jax_platforms
+        why = str(error).partition("\n")[0] or "no such device"
+        raise ConfigError(
+            f"JAX does not start on JAX_PLATFORMS={platforms} ({why}); set it to cpu, "
+            "or unset it."
+        ) from error
+
+
 def release_programs() -> None:
     """Frees compiled programs, which JAX keeps for as long as the process lives.
 
@@ -66,7 +91,7 @@ class Devices:
     """
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
-        self.devices = list(jax.local_devices() if devices is None else devices)
+        self.devices = list(local_devices() if devices is None else devices)
         if not self.devices:
             raise ConfigError("devices is empty; give at least one JAX device.")
         mesh = Mesh(np.array(self.devices), ("device",))

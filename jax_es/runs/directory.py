@@ -30,7 +30,13 @@ from jax_es.runs.folders import (
     seed_folders,
     seed_of,
 )
-from jax_es.runs.machine import git_commit, machine, versions
+from jax_es.runs.machine import (
+    JAX_SETTINGS,
+    git_commit,
+    jax_settings,
+    machine,
+    versions,
+)
 from jax_es.runs.method import FREE_SETTINGS, Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.train_config import (
@@ -182,6 +188,7 @@ class RunDirectory:
             "preset": preset,
             "created": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
             "versions": versions(),
+            "jax": jax_settings(),
             "git_commit": git_commit(),
             "machine": machine(),
             DIGESTS: ALWAYS,
@@ -258,9 +265,16 @@ class RunDirectory:
     def check_resumable(self, config: TrainConfig) -> None:
         """Raises ``ConfigError`` unless ``config`` continues this run's numbers."""
         changed = differences(self.config(), config)
-        self.require_unchanged(
-            {name: v for name, v in changed.items() if name not in FREE_TO_CHANGE}
-        )
+        changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
+        self.require_unchanged(changed | self.changed_jax())
+
+    def changed_jax(self) -> dict[str, tuple[object, object]]:
+        """Returns JAX's settings that were others: variable → (was, now)."""
+        recorded = self.record().get("jax")
+        stored = recorded if isinstance(recorded, dict) else {}
+        began = {name: stored.get(name, usual) for name, usual in JAX_SETTINGS.items()}
+        changed = differing(began, jax_settings())
+        return {name.upper(): values for name, values in changed.items()}
 
     def require_unchanged(self, changed: dict[str, tuple[object, object]]) -> None:
         """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""

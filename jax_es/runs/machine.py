@@ -1,4 +1,7 @@
-"""What may change a run's numbers beside its configuration: versions and machine."""
+"""What may change a run's numbers beside its configuration.
+
+Versions, JAX's settings, and the machine.
+"""
 
 import contextlib
 import importlib.metadata
@@ -15,6 +18,36 @@ PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "evosax", "numpy", "gymnasium", "mujoco",
     "ale-py", "box2d", "orbax-checkpoint",
 )  # fmt: skip
+
+JAX_SETTINGS: dict[str, Any] = {
+    # Random numbers.
+    "jax_threefry_partitionable": True,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_random_seed_offset": 0,
+    "jax_high_dynamic_range_gumbel": False,
+    # Types, precision and rounding.
+    "jax_enable_x64": False,
+    "jax_default_matmul_precision": None,
+    "jax_allow_f16_reductions": True,
+    "jax_softmax_custom_jvp": False,
+    "jax_disable_jit": False,
+    "jax_disable_most_optimizations": False,
+    "jax_optimization_level": "UNKNOWN",
+    "jax_exec_time_optimization_effort": 0.0,
+}
+"""Settings of JAX that change numbers, and the values of runs that do not say theirs.
+
+A variable of the environment sets each: ``JAX_THREEFRY_PARTITIONABLE=0``.
+"""
+
+
+def jax_settings() -> dict[str, Any]:
+    """Returns JAX's settings that change numbers."""
+    import jax  # late: --help reads this file
+
+    # Other versions of JAX lack some; an attribute knows of ``with jax.enable_x64():``.
+    known = {**JAX_SETTINGS, **jax.config.values}
+    return {name: getattr(jax.config, name, known[name]) for name in JAX_SETTINGS}
 
 
 def versions() -> dict[str, str]:

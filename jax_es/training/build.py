@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
-import jax
 import numpy as np
 
 import models
@@ -25,7 +24,7 @@ from envs.make import make as make_vector_env
 from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
-from jax_es.rollout.devices import Devices
+from jax_es.rollout.devices import Devices, local_devices
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
@@ -252,7 +251,7 @@ def check_cores(config: RolloutConfig) -> None:
 
 def make_devices(config: RolloutConfig) -> Devices:
     """Chooses the local devices, or raises ``ConfigError`` if there are too few."""
-    local = jax.local_devices()
+    local = local_devices()
     count = len(local) if config.num_devices is None else config.num_devices
     require(
         count <= len(local),

@@ -219,6 +219,31 @@ def test_a_signal_at_a_random_instant(command, signum, seed, world, capsys):
         assert contents(world) == before
 
 
+SURROUNDINGS = [
+    ("JAX_PLATFORMS=nonsense", "TINY", "JAX does not start on JAX_PLATFORMS=nonsense"),
+    ("JAX_NUMPY_DTYPE_PROMOTION=strict", "TINY", "PROMOTION must be standard, got st"),
+    ("JAX_THREEFRY_PARTITIONABLE=0", "RESUME", "was True, now False. Leave these as"),
+    ("JAX_ENABLE_X64=1", "RESUME", "JAX_ENABLE_X64 was False, now True"),
+    ("ulimit -n 12;", "TINY", "may open 12 files, and saving a run takes 64; ulimit"),
+    ("ulimit -n 12;", "evaluate runs/es", "may open 12 files"),
+]
+
+
+@pytest.mark.parametrize(("variable", "command", "words"), SURROUNDINGS)
+def test_surroundings_in_which_nothing_works(variable, command, words, world):
+    known = {"TINY": f"train {inputs.TINY} --name new", "RESUME": RESUME}
+    line = f"{variable} {sys.executable} -m jax_es.{known.get(command, command)}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    before = contents(world)
+    ended = subprocess.run(
+        ["bash", "-c", line], cwd=world, capture_output=True, text=True, env=environment
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith("error: ") and words in said
+    assert contents(world) == before
+
+
 @pytest.mark.parametrize(
     "variables",
     [

@@ -188,6 +188,23 @@ def test_workers_of_all_programs_share_the_cores_evenly(monkeypatch):
         assert take()[0] == 9001
 
 
+class Settings(Arithmetic):
+    """An engine that says how JAX computes."""
+
+    def settings(self, shared):
+        return machine.jax_settings()
+
+
+@pytest.mark.slow
+def test_workers_compute_with_the_settings_of_the_head(started):
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    answers = []
+    with workers_of(started, 1) as team, jax.threefry_partitionable(False):
+        team.use(Settings)
+        team.run("settings", None, [()], answers.append)
+        assert answers == [machine.jax_settings()] != [machine.JAX_SETTINGS]
+
+
 def test_a_worker_of_another_version_is_refused(started, monkeypatch):
     versions = machine.versions()
     monkeypatch.setattr(machine, "versions", lambda: versions | {"mujoco": "3.9.9"})

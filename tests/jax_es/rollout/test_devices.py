@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.es.noise import FullNoise
 from jax_es.rollout import weighted_sum
-from jax_es.rollout.devices import Devices
+from jax_es.rollout.devices import Devices, local_devices
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from tests.jax_es.es.drawn import flat
 
@@ -100,3 +101,21 @@ def test_put_refuses_an_axis_that_does_not_fit(cpus, length):
     with pytest.raises(ValueError, match="4 devices") as caught:
         Devices(cpus).put({"x": np.zeros((length, 2))})
     assert f"({length}, 2)" in str(caught.value)
+
+
+def test_jax_that_refuses_what_our_libraries_do_is_one_line():
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        pytest.raises(ConfigError, match="JAX_NUMPY_DTYPE_PROMOTION must be standard"),
+    ):
+        local_devices()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no such backend"), AssertionError()])
+def test_jax_that_does_not_start_is_one_line(error, monkeypatch):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(jax, "local_devices", fail)
+    with pytest.raises(ConfigError, match="JAX does not start on JAX_PLATFORMS="):
+        Devices()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -60,6 +61,29 @@ def test_a_resume_may_extend_a_run_and_is_remembered(run):
     other = {"config": None, "digests": None}
     after = json.loads((run.path / "config.json").read_text())
     assert {**after, **other} == {**before, **other}
+
+
+def test_a_resume_under_other_settings_of_jax_is_refused(run):
+    with jax.threefry_partitionable(False):
+        with pytest.raises(ConfigError, match="JAX_THREEFRY_PARTITIONABLE was True, n"):
+            run.check_resumable(TrainConfig())
+        other = RunDirectory(run.path.with_name("other"))
+        other.create(TrainConfig(), "test")
+        other.check_resumable(TrainConfig())
+    with pytest.raises(ConfigError, match="JAX_THREEFRY_PARTITIONABLE was False, now"):
+        other.check_resumable(TrainConfig())
+
+
+def test_a_run_that_does_not_say_its_settings_had_the_usual_ones(run):
+    record = json.loads((run.path / "config.json").read_text())
+    del record["jax"]
+    (run.path / "config.json").write_text(json.dumps(record))
+    run.check_resumable(TrainConfig())
+    with (
+        jax.default_matmul_precision("highest"),
+        pytest.raises(ConfigError, match="MATMUL_PRECISION was None, now 'highest'"),
+    ):
+        run.check_resumable(TrainConfig())
 
 
 def test_a_resume_warns_of_other_versions(run):
