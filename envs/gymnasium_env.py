@@ -10,6 +10,7 @@ never touched, and a live one's trajectory cannot depend on it.
 import functools
 import multiprocessing
 import signal
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -84,7 +85,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             if limit is None:
                 raise ValueError(
                     f"max_episode_steps: {env_id} has no limit on an episode, which "
-                    "may then never end: pass max_episode_steps"
+                    "may then never end: choose one, such as max_episode_steps 1000"
                 )
         except ValueError:
             self._vector_env.close()
@@ -235,9 +236,17 @@ def _checked_spaces(
     action_space: Any = vector_env.single_action_space
     action_space = action_space[0]  # the wrapper's is a pair
     if not isinstance(observation_space, gymnasium.spaces.Box):
+        remedy = "--env.wrappers gymnasium.wrappers:FlattenObservation"
+        try:
+            gymnasium.spaces.flatten_space(observation_space)
+        except NotImplementedError:  # a space of the environment's own
+            remedy = (
+                "--env.wrappers module:Name, a wrapper whose observations are numbers "
+                "(minigrid.wrappers:FlatObsWrapper, for MiniGrid)"
+            )
+        got = textwrap.shorten(str(observation_space), 150)
         raise ValueError(
-            f"env_id: {env_id} observes {observation_space}, expected a Box: add "
-            "--env.wrappers gymnasium.wrappers:FlattenObservation, or another wrapper"
+            f"env_id: {env_id} observes {got}, expected a Box: add {remedy}"
         )
     if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
         raise ValueError(

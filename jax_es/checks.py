@@ -11,11 +11,17 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from jax_es.spelling import option, spelled
+
 T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """Bad input: one line that names the argument, the value and the remedy."""
+
+    def __str__(self) -> str:
+        """Spells it for its reader."""
+        return spelled(super().__str__())
 
 
 def require(condition: bool, message: str) -> None:
@@ -83,8 +89,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
     Args:
         config: a dataclass.
-        prefix: what the command line puts before its fields, such as ``"es."``; with
-            ``"--"`` they are named as options.
+        prefix: what is put before its fields, such as ``"es."``.
 
     Raises:
         ConfigError: for the first that does not hold.
@@ -96,11 +101,9 @@ def check_fields(config: Any, prefix: str = "") -> None:
         remedy = f"the default is {default}"
         if default in (None, (), dataclasses.MISSING):
             remedy = "choose another" if default else "leave it out"
-        if prefix == "--":
-            name = name.replace("_", "-")
         for words in _violated(hint, value):
             raise ConfigError(
-                f"{prefix}{name} must be {words}, got {value!r}; {remedy}."
+                f"{option(prefix + name)} must be {words}, got {value!r}; {remedy}."
             )
 
 
@@ -145,7 +148,7 @@ def check_numbers(values: Mapping[str, object]) -> None:
         for number in value if isinstance(value, tuple) else (value,):
             require(
                 not isinstance(number, int) or abs(number) < 2**bits,
-                f"{name} must be below 2^{bits}, got {number}.",
+                f"{option(name)} must be below 2^{bits}, got {number}.",
             )
             # Zero, NaN and infinity are what a field's range is about.
             is_size = isinstance(number, float) and number and math.isfinite(number)
@@ -153,7 +156,8 @@ def check_numbers(values: Mapping[str, object]) -> None:
                 not is_size
                 or 1e-37 <= abs(number) <= 1e38
                 or name.startswith("env.kwargs."),
-                f"{name} must be 0, or between 1e-37 and 1e+38 in size, got {number}.",
+                f"{option(name)} must be 0, or between 1e-37 and 1e+38 in size, got "
+                f"{number}.",
             )
 
 

@@ -154,7 +154,7 @@ class ESConfig:
                 require(
                     given == needed,
                     f"es.{name} {value} has no meaning with es.{option} {given}; add "
-                    f"--es.{option} {needed}.",
+                    f"es.{option} {needed}, or es.{name} {field.default}.",
                 )
         require(
             self.strategy != "openai-es" or not self.kwargs,
@@ -172,12 +172,12 @@ class ESConfig:
         require(
             most is None or self.interactions_per_generation is not None,
             f"es.max_num_pairs {most} has no meaning without "
-            "es.interactions_per_generation; add it.",
+            "es.interactions_per_generation; add es.max_num_pairs None, or give both.",
         )
         require(
             most is None or most >= self.num_pairs,
             f"es.max_num_pairs must be at least es.num_pairs {self.num_pairs}, got "
-            f"{most}.",
+            f"{most}; add es.max_num_pairs None for 16 times as many.",
         )
         require(
             self.command_high is None or self.command_low < self.command_high,

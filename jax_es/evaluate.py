@@ -103,7 +103,7 @@ class Arguments(WorkerArguments):
         from jax_es.evaluation.video import check_encoder
 
         require(self.runs != (), "RUN is required; give at least one run's folder.")
-        check_fields(self, "--")
+        check_fields(self)
         require(
             self.obedience is None or self.target_returns == (),
             "--obedience asks for returns of its own; leave --target-returns out.",

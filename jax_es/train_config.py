@@ -21,6 +21,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.spelling import option
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
@@ -221,7 +222,9 @@ def require_same(
 ) -> None:
     """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
     pairs = changed.items()
-    listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in pairs)
+    listed = "; ".join(
+        f"{option(name)} was {was!r}, now {now!r}" for name, (was, now) in pairs
+    )
     require(
         not changed,
         f"--resume would change {what}: {listed}. Leave these as they were, or "

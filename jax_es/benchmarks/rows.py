@@ -134,7 +134,7 @@ class Work:
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        check_fields(self, "--")
+        check_fields(self)
 
 
 def config_of(network: str) -> TrainConfig:

@@ -32,7 +32,8 @@ from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
-from jax_es.train_config import KWARGS, flatten
+from jax_es.spelling import as_options, option, program_runs
+from jax_es.train_config import KWARGS, POLICY_KINDS, TrainConfig, flatten
 
 USAGE_ERROR = 2
 ENVIRONMENT_ERROR = 1
@@ -41,6 +42,11 @@ DEBUG_OPTION = "--debug"
 """Every program takes it."""
 
 T = TypeVar("T")
+
+
+_fields: dict[str, str | None] = {}
+"""The fields that are options of the program that runs, by dotted name; each with the
+value that was not typed, followed by whose it is."""
 
 
 class InputError(Exception):
@@ -65,7 +71,12 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         given = sys.argv[1:] if argv is None else argv
         arguments = [argument for argument in given if argument != DEBUG_OPTION]
-        with standard_error(), StopSignals(at_once=True) as signals:
+        _fields.clear()
+        with (
+            standard_error(),
+            program_runs(),
+            StopSignals(at_once=True) as signals,
+        ):
             try:
                 with standard_output():
                     return run(arguments) or 0
@@ -79,7 +90,7 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
                     # Of another process, perhaps.
                     report = getattr(error, "report", "") or traceback.format_exc()
                     sys.stderr.write(report)
-                sys.stderr.write(f"{ending[0]}\n")
+                sys.stderr.write(f"{_as_typed(ending[0])}\n")
                 return ending[1]
 
     return main
@@ -192,9 +203,11 @@ def parse_options(
     """
     if default is not None:
         argv, default = _take_kwargs(argv, default)
+    _note_fields(arguments if default is None else default, argv)
 
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
-        reason = _reason(event, _names(arguments if default is None else default))
+        names = _names(arguments if default is None else default)
+        reason = _reason(event, [option(name).removeprefix("--") for name in names])
         raise InputError(f"{reason} (--help lists all options)")
 
     usage = " [PRESET] [--policy KIND]" if default else ""
@@ -244,7 +257,7 @@ def _literal(text: str | None) -> Any:
 
 
 def _names(arguments: Any) -> list[str]:
-    """Returns the options of a dataclass, or of one with values, without dashes."""
+    """Returns the fields of a dataclass, or of one with values, by dotted name."""
     values: dict[str, Any] = vars(arguments)
     if isinstance(arguments, type):
         values = {field.name: field.default for field in dataclasses.fields(arguments)}
@@ -254,7 +267,7 @@ def _names(arguments: Any) -> list[str]:
             names += flatten(dataclasses.asdict(value))
         else:
             names.append(name)
-    return [name.replace("_", "-") for name in names]
+    return names
 
 
 def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
@@ -279,6 +292,34 @@ def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
             expected = f"Expected {bad.lowered.nargs} values."
             return f"Missing value for argument '{name}'. {expected}"
     return str(event)
+
+
+def _note_fields(arguments: Any, argv: list[str]) -> None:
+    """Notes which fields are options, and which values were not typed."""
+    _fields.update(dict.fromkeys(_names(arguments)))
+    if isinstance(arguments, type):
+        return
+    typed = {argument.partition("=")[0] for argument in argv}
+    whose = "the run's" if "--resume" in argv else "the preset's"
+    for name, value in flatten(dataclasses.asdict(arguments)).items():
+        field = name.removeprefix("config.")
+        if not typed & {f"--{field}", option(field)}:
+            _fields[field] = f"{value} ({whose})"
+
+
+def _as_typed(text: str) -> str:
+    """Returns an error with its fields as options, and who chose the values."""
+    policies = [
+        f"policy.{name}" for kind in POLICY_KINDS.values() for name in vars(kind())
+    ]
+    own = flatten(dataclasses.asdict(TrainConfig()))
+    text = as_options(text, [*_fields, *own, *policies])
+    for name, chosen in _fields.items():
+        if chosen is not None:
+            value = re.escape(chosen.partition(" (")[0])
+            where = rf"({option(name)} (?:must be [^;:]*?, got )?){value}(?![\w.]\w)"
+            text = re.sub(where, lambda m, by=chosen: m[1] + by, text, count=1)
+    return text
 
 
 def _wrapped(text: str) -> str:

@@ -69,6 +69,7 @@ class Progress:
         clock: seconds from any origin; the time left is computed from it, beginning
             with the first finished task: programs are compiled before that.
         more: returns further names and values to show.
+        verbose: whether to show anything.
 
     Example::
 
@@ -91,9 +92,11 @@ class Progress:
         layout: Layout | None = None,
         clock: Callable[[], float] = time.monotonic,
         more: Callable[[], Sequence[str]] = tuple,
+        verbose: bool = True,
     ) -> None:
         # A training goes on without its display, from Python as well.
         self._stream = Display.of(stream or sys.stderr)
+        self._verbose = verbose
         self._clock, self._more = clock, more
         self._num_generations, self._max_env_steps = num_generations, max_env_steps
         self._env_steps = env_steps
@@ -115,7 +118,7 @@ class Progress:
             get_time=clock,
             # Of the last 1,000 updates, which are some minutes or all generations.
             speed_estimate_period=math.inf,
-            disable=not self._stream.isatty() or console.is_dumb_terminal,
+            disable=not (verbose and self._stream.isatty()) or console.is_dumb_terminal,
         )
         self._bar.values = [f"compiling and running the first {self._layout.unit}"]
         self._bar.add_task("", total=None, completed=first_generation, left="")
@@ -184,6 +187,8 @@ class Progress:
 
     def _print(self, line: str, in_place: bool = False) -> None:
         """Prints a line; one in place stays open until the next takes its place."""
+        if not self._verbose:
+            return
         end = "\n" if self._is_line_open and not in_place else ""
         self._stream.write(end + (f"\r{line}" if in_place else f"{line}\n"))
         self._stream.flush()

@@ -39,6 +39,7 @@ from jax_es.runs.machine import (
 )
 from jax_es.runs.method import FREE_SETTINGS, Method
 from jax_es.runs.metrics import METRICS_FILE
+from jax_es.spelling import spelled
 from jax_es.train_config import (
     TrainConfig,
     differences,
@@ -249,7 +250,7 @@ class RunDirectory:
             error.add_note(f"its traceback is in {log}")
         study = RunDirectory(self.path.parent.parent, STUDY_FILE)
         options = resume_options(study if study.exists() else self)
-        error.add_note(f"mend it, then continue with {options}")
+        error.add_note(spelled(f"mend it, then continue with {options}"))
 
     def with_stored_machine(self, config: TrainConfig) -> TrainConfig:
         """Fills in devices and slots that the run began with, where none are given."""

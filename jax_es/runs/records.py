@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class GenerationRecord:
     """What happened in one generation.
 
@@ -23,7 +23,8 @@ class GenerationRecord:
     """
 
     generation: int
-    """Index of the generation, from 0."""
+    """How many were finished before it: 0 for what progress counts as the first. The
+    evaluation is of θ before the update, hence of the checkpoint with this number."""
     env_steps: int = 0
     """Steps of this generation, evaluation included."""
     total_env_steps: int
@@ -122,6 +123,12 @@ class GenerationRecord:
     """``env_steps / seconds_total``."""
     seconds_elapsed: float = math.nan
     """Since the run began, time before a resume included."""
+
+    def __repr__(self) -> str:
+        """Leaves out what was not measured."""
+        measured = {k: v for k, v in vars(self).items() if v == v}  # not NaN
+        listed = ", ".join(f"{name}={value!r}" for name, value in measured.items())
+        return f"GenerationRecord({listed})"
 
     def __post_init__(self) -> None:
         """Turns NumPy and JAX scalars into plain Python numbers."""

@@ -6,6 +6,7 @@ The only file that imports ``models`` and ``envs`` (settings of the networks sta
 """
 
 import dataclasses
+import re
 import typing
 from collections.abc import Callable, Collection
 from typing import Any
@@ -78,7 +79,24 @@ def make_env(
             "or choose another env.id."
         ) from error
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        text = re.sub(_NAMED_BY_ENVS, lambda match: _FIELDS[match[0]], str(error))
+        if config.wrappers:
+            own = " ".join(config.wrappers)
+            text = text.replace("--env.wrappers ", f"--env.wrappers {own} ")
+        raise ConfigError(text) from error
+
+
+_FIELDS = {
+    "env_id": "env.id",
+    "max_episode_steps": "env.max_episode_steps",
+    "descriptor:": "env.descriptor:",
+    "num_substeps": "rollout.num_substeps",
+    "integrator": "rollout.integrator",
+    "vectorization_mode": "rollout.vectorization_mode",
+}
+"""What the errors of ``envs`` name → our fields."""
+
+_NAMED_BY_ENVS = rf"(?<![\w.-])(?:{'|'.join(_FIELDS)})(?!\w)"
 
 
 def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
@@ -193,8 +211,12 @@ def make_policy(
     config: PolicyConfig,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
+    wrappers: tuple[str, ...] = (),
 ) -> Policy:
-    """Builds the policy for one environment's spaces, or raises ``ConfigError``."""
+    """Builds the policy for one environment's spaces, or raises ``ConfigError``.
+
+    The error names another wrapper besides those that the environment has.
+    """
     if isinstance(config, CustomPolicyConfig):
         return make_custom_policy(
             config, observation_space.shape or (), action_spec(action_space)
@@ -210,10 +232,15 @@ def make_policy(
             for name, kind in POLICY_KINDS.items()
             if issubclass(kind, models.IMAGE_POLICIES) != takes_images
         ]
+        flat = " ".join((*wrappers, "gymnasium.wrappers:FlattenObservation"))
+        remedies = [] if takes_images else [f"add --env.wrappers {flat}"]
+        if len(observation_space.shape or ()) == (1 if takes_images else 3):
+            remedies.append(f"choose --policy {' or '.join(kinds)}")
+        if takes_images:
+            remedies.append("choose another env.id")
         raise ConfigError(
             f"policy {policy_kind(config)} takes {takes}, got {observation_space}; "
-            f"choose --policy {' or '.join(kinds)}, another env.id, or change the "
-            "observation with a gymnasium wrapper registered under an id of its own."
+            f"{', or '.join(remedies)}."
         )
     try:
         return models.make_policy(

@@ -69,7 +69,7 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     for name, value in options.items():
         require(
             name in known,
-            f"policy.{name}: {target} has no such option; it has "
+            f"--policy.{name}: {target} has no such option; it has "
             f"{', '.join(known) or 'none'}.",
         )
         options[name] = tuple(value) if isinstance(value, list) else value

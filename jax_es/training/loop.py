@@ -55,6 +55,15 @@ class TrainingResult(NamedTuple):
     best_evaluation: float
     """The highest mean evaluation return of the run."""
 
+    def __repr__(self) -> str:
+        """Says how well it went; a state and its records would fill the screen."""
+        return (
+            f"TrainingResult(generation {int(self.state.es.generation)}, "
+            f"{self.state.total_env_steps} environment steps; evaluation return "
+            f"{self.first_evaluation:.6g} at the start, {self.final_evaluation:.6g} at "
+            f"the end, {self.best_evaluation:.6g} at best)"
+        )
+
 
 def begin(
     parts: Parts,
@@ -260,6 +269,7 @@ def train_run(
     callbacks: Sequence[Callback] = (),
     workers: Workers | None = None,
     policy: AnyPolicy = None,
+    verbose: bool = True,
 ) -> TrainingResult:
     """Trains one run from Python, as ``python -m jax_es.train`` does.
 
@@ -279,6 +289,7 @@ def train_run(
             given.
         policy: instead of the configuration's: settings, a network of your own, or a
             kind (``"mlp"``) at its defaults.
+        verbose: whether to show progress.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
@@ -299,6 +310,7 @@ def train_run(
                 env_steps=state.total_env_steps,
                 label=label,
                 more=(lambda: shown(workers)) if workers else tuple,
+                verbose=verbose,
             )
             progress.message(_opening(parts, state, run, resume))
             if resume and (limits := _limits_reached(config, state)):

@@ -111,7 +111,8 @@ def build(
             es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
             f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
-            f"{config.env.id} does not say what it pays for staying healthy.",
+            f"{_task(config)} does not say what it pays for staying healthy; add "
+            "es.healthy_reward_weight 1.",
         )
         if es.objective != "return":
             check_asked(parts.policy, config)
@@ -125,6 +126,14 @@ def build(
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
     return Parts(**vars(parts), strategy=strategy)
+
+
+def _task(config: TrainConfig) -> str:
+    """Names an environment, and what takes the reward's parts away from it."""
+    env = config.env
+    wrappers = f"env.wrappers {' '.join(env.wrappers)}" if env.wrappers else ""
+    kwargs = [f"env.kwargs.{name} {value}" for name, value in env.kwargs.items()]
+    return " with ".join([env.id, *filter(None, [wrappers]), *kwargs])
 
 
 def make_strategy(
@@ -211,7 +220,12 @@ def _build(
     )
     observation_space = envs[0].single_observation_space
     hidden_entries(config.env.hide_observation, observation_space.shape)  # checks them
-    policy = make_policy(config.policy, observation_space, envs[0].single_action_space)
+    policy = make_policy(
+        config.policy,
+        observation_space,
+        envs[0].single_action_space,
+        config.env.wrappers,
+    )
     weights = devices.count * num_bytes(_shape(policy.init))
     check_memory({_described(config, policy): weights}, devices.memory)
     rollout = Rollout(policy, envs, devices)

@@ -51,6 +51,7 @@ def train_seeds(
     check_stop: Callable[[], None] = lambda: None,
     callbacks: Callable[[Path], Sequence[Callback]] = lambda path: (),
     workers: Workers | None = None,
+    verbose: bool = True,
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
 
@@ -68,6 +69,7 @@ def train_seeds(
         check_stop: as :func:`~jax_es.training.loop.train_run`'s.
         callbacks: returns those of a run, by its folder.
         workers: as :func:`~jax_es.training.loop.train_run`'s.
+        verbose: whether to show progress.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -104,6 +106,7 @@ def train_seeds(
                 check_stop=check_stop,
                 callbacks=callbacks(run.path),
                 workers=workers,
+                verbose=verbose,
             )
             _finish(folder, seed, result)
         return _results(folder, seeds)

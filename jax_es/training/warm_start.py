@@ -17,6 +17,7 @@ from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
+from jax_es.spelling import spelled
 from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state
@@ -134,9 +135,11 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
     )
     if here.rollout.observation_statistics and statistics is None:
         warnings.warn(
-            f"--init: θ of {trained.path} saw observations as they are; from the "
-            "second generation on they are normalised here. "
-            "--rollout.no-observation-statistics leaves them.",
+            spelled(
+                f"--init: θ of {trained.path} saw observations as they are; from the "
+                "second generation on they are normalised here. "
+                "--rollout.no-observation-statistics leaves them."
+            ),
             stacklevel=2,
         )
     check_fits(trained, policy, parts.env.single_observation_space)

@@ -219,10 +219,10 @@ def test_a_worker_of_another_version_is_refused(started, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "address", "complaint"),
     [
-        (0, None, "--workers must be at least 1, got 0"),
-        (2, "elsewhere", "--cluster must be HOST:PORT"),
-        (2, "ray://head:10001", "--cluster must be HOST:PORT"),
-        (None, "127.0.0.1:9", "--cluster 127.0.0.1:9: nobody answers within 10 s"),
+        (0, None, "workers must be at least 1, got 0"),
+        (2, "elsewhere", "address must be HOST:PORT"),
+        (2, "ray://head:10001", "address must be HOST:PORT"),
+        (None, "127.0.0.1:9", "address 127.0.0.1:9: nobody answers within 10 s"),
     ],
 )
 def test_bad_input_is_one_line(count, address, complaint):

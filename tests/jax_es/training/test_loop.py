@@ -5,6 +5,7 @@ import functools
 import io
 import itertools
 import math
+import re
 from types import SimpleNamespace
 
 import jax
@@ -476,6 +477,24 @@ def test_arguments_that_cannot_be_are_one_line(arguments, message, folder):
     with pytest.raises(ConfigError, match=message) as caught:
         train_run(**{"config": SHORT, "path": folder / "run", **arguments})
     assert len(str(caught.value)) < 400 and not list(folder.iterdir())
+
+
+def test_from_python_errors_name_arguments_and_a_run_can_be_quiet(folder, capsys):
+    result = train_run(SHORT, "runs/x", verbose=False)
+    assert capsys.readouterr() == ("", "")
+    assert re.fullmatch(
+        r"TrainingResult\(generation 1, \d+ environment steps; evaluation return \S+ "
+        r"at the start, \S+ at the end, \S+ at best\)",
+        repr(result),
+    )
+    assert "nan" not in repr(result.records[0])
+    again = r"continue it with resume=True or choose another path\.$"
+    with pytest.raises(ConfigError, match=again):
+        train_run(SHORT, "runs/x")
+    changed = dataclasses.replace(SHORT, seed=3)
+    words = r"^resume=True would change .*: seed was 0, now 3.* with another path\.$"
+    with pytest.raises(ConfigError, match=words):
+        train_run(changed, "runs/x", resume=True)
 
 
 def test_environment_steps_may_end_a_run(parts, tmp_path):

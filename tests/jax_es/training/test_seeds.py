@@ -60,7 +60,7 @@ def test_a_resume_may_train_longer_and_more_seeds(folder):
     for a, b in zip(find_runs("grown"), find_runs("whole"), strict=True):
         assert numbers(a.path) == numbers(b.path)
     for config, num_seeds, words in (
-        (TINY, 1, "--seeds must be at least 2"),
+        (TINY, 1, "num_seeds must be at least 2"),
         (dataclasses.replace(TINY, num_generations=2), 2, "num_generations must be"),
         (dataclasses.replace(TINY, max_env_steps=9), 2, "at least no limit"),
         (dataclasses.replace(TINY, seed=8), 2, "seed was 9, now 8"),
