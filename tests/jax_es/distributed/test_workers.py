@@ -195,6 +195,16 @@ class Settings(Arithmetic):
         return machine.jax_settings()
 
 
+def test_a_worker_computes_with_the_settings_of_the_head():
+    given = {**machine.JAX_SETTINGS, "jax_random_seed_offset": 3}
+    member = worker.Worker()
+    try:
+        member.build(Settings, given)
+        assert member.call("settings", None) == given
+    finally:
+        jax.config.update("jax_random_seed_offset", 0)
+
+
 @pytest.mark.slow
 def test_workers_compute_with_the_settings_of_the_head(started):
     ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
