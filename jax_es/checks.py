@@ -151,14 +151,12 @@ def check_numbers(values: Mapping[str, object]) -> None:
                 f"{option(name)} must be below 2^{bits}, got {number}.",
             )
             # Zero, NaN and infinity are what a field's range is about.
-            is_size = isinstance(number, float) and number and math.isfinite(number)
-            require(
-                not is_size
-                or 1e-37 <= abs(number) <= 1e38
-                or name.startswith("env.kwargs."),
-                f"{option(name)} must be 0, or between 1e-37 and 1e+38 in size, got "
-                f"{number}.",
-            )
+            if isinstance(number, float) and number and math.isfinite(number):
+                require(
+                    1e-37 <= abs(number) <= 1e38 or name.startswith("env.kwargs."),
+                    f"{option(name)} must be 0, or between 1e-37 and 1e+38 in size, "
+                    f"got {number}.",
+                )
 
 
 def from_json(cls: type[T], values: Any) -> T:

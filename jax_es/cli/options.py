@@ -49,6 +49,19 @@ _fields: dict[str, str | None] = {}
 value that was not typed, followed by whose it is."""
 
 
+_typed: set[str] = set()
+"""The options on its command line, with hyphens."""
+
+_CHOSEN_BY = {
+    "--strategy": "es.",
+    "--es.strategy": "es.",
+    "--lr": "es.learning_rate",
+    "--policy": "policy.",
+    "--env.game": "env.id",
+}
+"""Options that set fields of another name: what these begin with."""
+
+
 class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
 
@@ -72,6 +85,8 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
         given = sys.argv[1:] if argv is None else argv
         arguments = [argument for argument in given if argument != DEBUG_OPTION]
         _fields.clear()
+        _typed.clear()
+        _typed.update(each.partition("=")[0].replace("_", "-") for each in given)
         with (
             standard_error(),
             program_runs(),
@@ -203,7 +218,7 @@ def parse_options(
     """
     if default is not None:
         argv, default = _take_kwargs(argv, default)
-    _note_fields(arguments if default is None else default, argv)
+    _note_fields(arguments if default is None else default)
 
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
         names = _names(arguments if default is None else default)
@@ -294,16 +309,17 @@ def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
     return str(event)
 
 
-def _note_fields(arguments: Any, argv: list[str]) -> None:
+def _note_fields(arguments: Any) -> None:
     """Notes which fields are options, and which values were not typed."""
     _fields.update(dict.fromkeys(_names(arguments)))
     if isinstance(arguments, type):
         return
-    typed = {argument.partition("=")[0] for argument in argv}
-    whose = "the run's" if "--resume" in argv else "the preset's"
+    chosen = tuple(start for name, start in _CHOSEN_BY.items() if name in _typed)
+    whose = "the run's" if "--resume" in _typed else "the preset's"
     for name, value in flatten(dataclasses.asdict(arguments)).items():
         field = name.removeprefix("config.")
-        if not typed & {f"--{field}", option(field)}:
+        is_typed = option(field).replace("_", "-") in _typed
+        if not (is_typed or field.startswith(chosen)):
             _fields[field] = f"{value} ({whose})"
 
 

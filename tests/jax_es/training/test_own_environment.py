@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -89,6 +90,82 @@ def test_mujocos_tasks_take_arguments_on_gymnasiums_environment():
 )
 def test_mistakes_are_one_line(module, options, message, refused):
     refused(train.main, [*SMALL, *options], message)
+
+
+class Grid(gymnasium.Env):
+    """As MiniGrid and highway-env: no limit on an episode, and no vector to observe."""
+
+    SPACES: ClassVar = {
+        "image": gymnasium.spaces.Box(0, 255, (3, 3, 3), np.uint8),
+        "mission": gymnasium.spaces.Text(9),
+    }
+    observation_space = gymnasium.spaces.Dict(SPACES)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action), False, False, {}
+
+
+class Table(Grid):
+    observation_space = gymnasium.spaces.Box(-1, 1, (5, 5), np.float32)
+
+
+class OwnSpace(Grid):
+    class Mission(gymnasium.spaces.Space):
+        """A space that Gymnasium does not know, as MiniGrid's."""
+
+    observation_space = gymnasium.spaces.Dict({**Grid.SPACES, "mission": Mission()})
+
+
+@pytest.fixture
+def grids():
+    names = [kind.__name__ for kind in (Grid, Table, OwnSpace)]
+    for name in names:
+        gymnasium.register(f"{name}-v0", globals()[name], disable_env_checker=True)
+    yield
+    for name in names:
+        del gymnasium.registry[f"{name}-v0"]
+
+
+COUNTING = "gymnasium.wrappers:RecordEpisodeStatistics"
+TIME_AWARE = "gymnasium.wrappers:TimeAwareObservation"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "pasted"),
+    [
+        ("--env.id Grid-v0", f"--env.wrappers {FLAT} --env.max-episode-steps 1000"),
+        ("--env.id Table-v0", f"--env.max-episode-steps 1000 --env.wrappers {FLAT}"),
+        (
+            f"--env.id Table-v0 --env.wrappers {COUNTING}",
+            f"--env.max-episode-steps 1000 --env.wrappers {COUNTING} {FLAT}",
+        ),
+        ("--es.interactions-per-generation None", "--es.max-num-pairs None"),
+        (f"--env.wrappers {TIME_AWARE}", "--es.healthy-reward-weight 1"),
+    ],
+)
+def test_a_remedy_works_when_it_is_pasted(grids, arguments, pasted, capsys):
+    task = ["half-cheetah"] if "--env.id" in arguments else ["hopper-clipup"]
+    small = ["--policy", "mlp", "--num-generations", "1", *SMALL[5:7], *SMALL[9:]]
+    typed, found = [*task, *small, *arguments.split()], []
+    while train.main(typed) == 2:
+        error = capsys.readouterr().err
+        remedy = re.search("(?:; |: )(?:add|choose one, such as) (--[^;,()]*)", error)
+        assert remedy is not None and len(found) < 3, error
+        found.append(remedy[1].strip().rstrip("."))
+        typed += found[-1].split()
+    assert " ".join(found) == pasted
+
+
+def test_a_space_of_the_environments_own_needs_a_wrapper_of_its_own(grids, refused):
+    words = "add --env.wrappers module:Name, a wrapper whose observations are numbers"
+    refused(train.main, ["half-cheetah", "--env.id", "OwnSpace-v0"], words)
 
 
 def test_a_hidden_number_is_hidden_from_whoever_acts(refused):
