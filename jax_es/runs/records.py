@@ -24,6 +24,8 @@ class GenerationRecord:
 
     generation: int
     """Index of the generation, from 0."""
+    phase: int = 0
+    """Phase of the run, from 1; 0 in a run without phases."""
     env_steps: int = 0
     """Steps of this generation, evaluation included."""
     total_env_steps: int
