@@ -180,28 +180,34 @@ def test_a_run_killed_in_each_phase_and_at_each_border_goes_on_to_the_bit(folder
         copies.append(folder / f"torn-{len(copies)}")
         shutil.copytree(whole, copies[-1])
 
-    began = set()
+    seen = []
 
-    def check():
-        generation = len(numbers(whole))
-        if generation not in began:  # amid its episodes
-            began.add(generation)
+    def check():  # amid the first episodes of a phase
+        if len(copies) < 2 * len(seen):
             copy()
 
-    callback = SimpleNamespace(on_generation=copy)  # between record and checkpoint
+    def on_generation(record, state):  # at a border, between record and checkpoint
+        if state.phase.index != len(seen):
+            seen.append(state.phase.index)
+            copy()
+
+    callback = SimpleNamespace(on_generation=on_generation)
     expected = train_run(PHASED, whole, check_stop=check, callbacks=[callback])
     records = read_metrics(whole)
     phases = [record.phase for record in records]
     assert {*phases} == {1, 2, 3, 4} and phases == sorted(phases)
     assert phases.count(1) == 2 and phases.count(3) == 1 and phases[-2:] == [4, 4]
     assert expected.state.phase.index == 4
+    first = dataclasses.replace(in_phase(PHASED, 0), num_generations=2)
+    coarse = train_run(first, folder / "coarse").records
+    assert [r.return_mean for r in records[:2]] == [r.return_mean for r in coarse]
     # Returns of other physics are not compared.
     for a, b in itertools.pairwise(records):
         best = [b.evaluation_return_mean]
         if a.phase == b.phase:
             best.append(a.best_evaluation_return)
         assert b.best_evaluation_return == max(best)
-    assert len(copies) == 2 * len(records)
+    assert len(copies) == 8
     for torn in copies:
         result = train_run(PHASED, torn, resume=True)
         assert numbers(torn) == numbers(whole)
