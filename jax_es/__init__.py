@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jax_es.illumination.settings import ArchiveConfig
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.imitation.cloning_settings import CloningConfig
+    from jax_es.phases import Phase
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import configure_cpu_devices
     from jax_es.rollout.engine import Rollout
@@ -52,6 +53,7 @@ _NAMES = {
     "illumination.settings": "ArchiveConfig",
     "imitation.clone_run": "pretrain_run",
     "imitation.cloning_settings": "CloningConfig",
+    "phases": "Phase",
     "presets": "PRESETS preset",
     "rollout.devices": "configure_cpu_devices",
     "rollout.engine": "Rollout",
@@ -71,7 +73,7 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 
 # Settings.
 __all__ = ["PRESETS", "ArchiveConfig", "CloningConfig", "ESConfig", "EnvConfig"]
-__all__ += ["EvaluationConfig", "RolloutConfig", "TrainConfig", "preset"]
+__all__ += ["EvaluationConfig", "Phase", "RolloutConfig", "TrainConfig", "preset"]
 # Runs: what trains them, and what reads them.
 __all__ += ["configure_cpu_devices", "illuminate_run", "open_workers", "pretrain_run"]
 __all__ += ["Callback", "WandB", "custom_policy", "train_run", "train_seeds"]

@@ -159,27 +159,33 @@ def check_numbers(values: Mapping[str, object]) -> None:
                 )
 
 
-def from_json(cls: type[T], values: Any) -> T:
+def from_json(
+    cls: type[T],
+    values: Any,
+    remedy: str = "the configuration was written by another version of jax-es",
+) -> T:
     """Builds a dataclass from plain values, nested dataclasses and tuples included.
 
     Raises:
         ConfigError: for unknown fields and values of another type, as another version
-            may have written.
+            may have written; ``remedy`` ends it.
     """
     hints = typing.get_type_hints(cls)
-    other_version = "the configuration was written by another version of jax-es"
     try:
         arguments = dict(check_types(values))
         unknown = ", ".join(sorted(set(arguments) - set(hints)))
-        require(not unknown, f"{cls.__name__} has no field {unknown}; {other_version}.")
+        require(not unknown, f"{cls.__name__} has no field {unknown}; {remedy}.")
         for name, value in arguments.items():
             if dataclasses.is_dataclass(hints[name]):
                 arguments[name] = from_json(hints[name], value)
-            elif isinstance(value, list):
+            elif isinstance(value, list | tuple):
+                of: Any = next(iter(typing.get_args(hints[name])), None)
+                if isinstance(of, type) and dataclasses.is_dataclass(of):
+                    value = [from_json(of, each, remedy) for each in value]
                 arguments[name] = tuple(value)
         check_types(arguments, **{name: hints[name] for name in arguments})
     except TypeError as error:
-        raise ConfigError(f"{cls.__name__}: {error}; {other_version}.") from error
+        raise ConfigError(f"{cls.__name__}: {error}; {remedy}.") from error
     return cls(**arguments)
 
 
@@ -193,7 +199,7 @@ def check_types(values: Any, **expected: Any) -> dict[str, Any]:
         raise TypeError(f"an object is expected, got {reprlib.repr(values)}")
     for name, kind in expected.items():
         if not is_of_type(values.get(name), kind):
-            expected_type = getattr(kind, "__name__", kind)
+            expected_type = kind.__name__ if isinstance(kind, type) else kind
             got = reprlib.repr(values.get(name))
             raise TypeError(f"{name} must be {expected_type}, got {got}")
     return values

@@ -18,6 +18,7 @@ import tyro
 
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.phases import in_phase
 from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, trust_option
 from jax_es.runs.files import check_place, writing
@@ -125,7 +126,8 @@ def card(
     The video is a file beside the card.
     """
     config, record, method = run.config(), run.record(), trained.method
-    physics = config.rollout.named_physics()
+    seen = in_phase(config, evaluation.phase - 1 if evaluation else -1)
+    physics = seen.rollout.named_physics()
     env_id, kind = config.env.id, policy_kind(config.policy)
     tags = ["jax-es", "jax", "reinforcement-learning", "evolution-strategies", env_id]
     heading = {"library_name": "jax-es", "tags": tags}
@@ -133,7 +135,7 @@ def card(
     if evaluation is not None:
         mean, std = evaluation.evaluation_return_mean, evaluation.evaluation_return_std
         said = (
-            f"Return over {config.evaluation.num_episodes} evaluation episodes"
+            f"Return over {seen.evaluation.num_episodes} evaluation episodes"
             f"{physics}: **{mean:.1f} ± {std:.1f}** (mean and standard deviation; "
             f"{evaluation.evaluation_return_min:.1f} to "
             f"{evaluation.evaluation_return_max:.1f})."

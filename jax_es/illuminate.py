@@ -75,7 +75,7 @@ def parse(argv: list[str]) -> Request:
         config = preset(name, line.kind)
         archive = PRESET_SETTINGS.get(name, ArchiveConfig())
         rollout = dataclasses.replace(config.rollout, observation_statistics=False)
-        config = dataclasses.replace(config, rollout=rollout)
+        config = dataclasses.replace(config, rollout=rollout, phases=())
         if isinstance(config.policy, CustomPolicyConfig):
             from jax_es.training.custom_policy import with_options
 

@@ -21,6 +21,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.phases import Phase, check_phases, read_phases, written
 from jax_es.spelling import option
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
@@ -51,6 +52,14 @@ PolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
 
 KWARGS = ("env.kwargs.", "es.kwargs.")
 """What fields begin with whose names are the environment's, or the strategy's, own."""
+
+_PHASES_FILE = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="FILE",
+    instance_from_str=read_phases,
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda phases: [written(phases)],
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +95,9 @@ class TrainConfig:
     which the one with this run's seed; drawn by the seed if not given."""
     init_checkpoint: str = "best"
     """The checkpoint of init's run: best, last or a number; read with init only."""
+    phases: Annotated[tuple[Phase, ...], _PHASES_FILE] = ()
+    """Parts of the run with settings of their own, and when each ends: a JSON file, or
+    its text; None for none."""
 
     def limits_reached(
         self, generations: int, env_steps: int, best_evaluation_return: float
@@ -133,6 +145,7 @@ class TrainConfig:
             f" whose episodes ask for both ends of the range, got {count}; leave it "
             "out.",
         )
+        check_phases(self)
 
 
 def in_own_physics(config: TrainConfig) -> TrainConfig:

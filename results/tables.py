@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from jax_es.analysis.curves import Run, read_runs, summary
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
+from jax_es.phases import in_phase
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
 from jax_es.runs.records import spread
@@ -287,6 +288,14 @@ def first_at(records: Sequence[Any], value: float) -> Any:
     return next((r for r in records if r.evaluation_return_mean >= value), None)
 
 
+def last_physics(run: Run) -> list[Any]:
+    """The records in the physics of the last phase; all of a run without phases."""
+    last = in_phase(run.config, -1).rollout.physics
+    of = [in_phase(run.config, index) for index in range(len(run.config.phases))]
+    is_last = [config.rollout.physics == last for config in of]
+    return [r for r in run.records if not of or is_last[r.phase - 1]]
+
+
 def costs_to_reach(run: Run, value: float) -> dict[str, float]:
     """What all parts took to reach it, evaluated in the physics of the last one.
 
@@ -294,7 +303,7 @@ def costs_to_reach(run: Run, value: float) -> dict[str, float]:
     """
     steps, seconds = 0, 0.0
     for part in (*before(run), run):
-        at = first_at(part.records, value) if part.task == run.task else None
+        at = first_at(last_physics(part), value) if part.task == run.task else None
         end = at or part.records[-1]
         steps += end.total_env_steps
         seconds += end.seconds_elapsed

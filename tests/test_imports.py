@@ -76,7 +76,8 @@ HOMES = {
 # Folders of jax_es: each imports from those in the rows above it, and from its own.
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
-    *("version", "types", "spelling", "checks", "config", "train_config", "streams"),
+    *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
+    "streams",
     *("presets", "clipup_presets", "control_presets"),
 }
 LEVELS = [

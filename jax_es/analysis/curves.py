@@ -9,12 +9,14 @@ import functools
 import itertools
 import math
 import os
+import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from jax_es.checks import ConfigError, require
+from jax_es.phases import in_phase
 from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
@@ -111,7 +113,7 @@ def _read(run: RunDirectory) -> Run:
         task += ", falling allowed"
     if env.hide_observation:
         task += f", {' '.join(env.hide_observation)} hidden"
-    task += config.rollout.named_physics()
+    task += in_phase(config, -1).rollout.named_physics()
     name = variant(config, method, run.method_before())
     records = records_so_far(run.path)
     return Run(str(run.path), config, method, records, task, name)
@@ -127,7 +129,10 @@ def _disambiguate(runs: list[Run]) -> list[Run]:
         name = run.variant
         for field in fields:
             words = field.rpartition(".")[2].replace("_", " ")
-            name += f", {words} {own.get(field, 'default')}"
+            value = own.get(field, "default")
+            if field == "phases":  # too long to be read, so only told apart
+                value = f"{zlib.crc32(str(value).encode()):08x}" if value else "none"
+            name += f", {words} {value}"
         named.append(run._replace(variant=name))
     return named
 

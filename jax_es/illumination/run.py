@@ -65,6 +65,7 @@ def illuminate_run(
         config.init is None,
         f"init {config.init} has no meaning for an archive; leave it out.",
     )
+    require(not config.phases, "phases have no meaning for an archive; leave them out.")
     run = RunDirectory(Path(path))
     config = with_machine(run.with_stored_machine(config) if resume else config)
     with contextlib.ExitStack() as stack:

@@ -39,6 +39,10 @@ observation):
 - ``commands``: ``high`` and ``least_error``, ``[]``, only where episodes are asked for
   a return (``es.objective`` commanded-return): the end of the next generation's range,
   and the least error of θ so far, which decides about ``best``.
+- ``phase``: ``index`` (from 0; of the phase that the next generation is in, so that a
+  checkpoint at a border belongs to the next), ``generation`` and ``env_steps`` at its
+  start, ``mean``, ``best`` and ``best_generation`` of the plateau, each ``[]``, only of
+  runs with phases.
 - ``reference``: ``[R, …]``, only of policies with virtual batch normalisation: the
   observations that it normalises activations by.
 

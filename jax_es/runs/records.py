@@ -25,6 +25,8 @@ class GenerationRecord:
     generation: int
     """How many were finished before it: 0 for what progress counts as the first. The
     evaluation is of θ before the update, hence of the checkpoint with this number."""
+    phase: int = 0
+    """Phase of the run, from 1; 0 in a run without phases."""
     env_steps: int = 0
     """Steps of this generation, evaluation included."""
     total_env_steps: int

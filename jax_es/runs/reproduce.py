@@ -2,9 +2,11 @@
 
 import dataclasses
 import shlex
-from collections.abc import Collection
-from typing import NamedTuple
+import typing
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
+from jax_es.phases import Phase, written
 from jax_es.presets import (
     PRESETS,
     PRETRAINED_PRESETS,
@@ -104,6 +106,9 @@ def option(field: str, value: object) -> list[str]:
     """Returns a field's value as the command line takes it."""
     if field.startswith(KWARGS):
         return [f"--{field}", value if isinstance(value, str) else repr(value)]
+    if field == "phases":
+        phases = typing.cast(Sequence[dict[str, Any]], value)
+        return ["--phases", written(tuple(Phase(**phase) for phase in phases))]
     *parents, name = field.replace("_", "-").split(".")
     if isinstance(value, bool):
         name = name if value else f"no-{name}"

@@ -126,7 +126,7 @@ def scalars(record: GenerationRecord) -> dict[str, float]:
             group = "update"
         elif "second" in name or "env_steps" in name or name == "slot_utilization":
             group = "time"
-        elif record.num_episodes and name != "generation":
+        elif record.num_episodes and name not in ("generation", "phase"):
             group = "population"
         else:
             continue

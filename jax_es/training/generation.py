@@ -68,6 +68,9 @@ class TrainState(NamedTuple):
     commands: PyTree = ()
     """:class:`~jax_es.training.objective.CommandState` where episodes are asked for a
     return, else ``()``."""
+    phase: PyTree = ()
+    """:class:`~jax_es.training.phases.PhaseState` where the configuration has phases,
+    else ``()``."""
 
 
 def initial_state(
@@ -205,6 +208,7 @@ def run_generation(
     reported.pop("num_nonfinite", None)  # of members, where the record counts episodes
     record = GenerationRecord(
         generation=generation,
+        phase=state.phase.index + 1 if state.phase else 0,
         total_env_steps=new_state.total_env_steps,
         fitness_mean=return_statistics(told_fitness).mean,
         step_cap=state.step_cap,

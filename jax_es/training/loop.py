@@ -6,6 +6,7 @@ same numbers.
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from jax_es.checks import require
 from jax_es.cli.progress import Progress, ending, nothing_left, opening
 from jax_es.distributed.workers import Workers, shown
+from jax_es.phases import in_phase
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
@@ -38,6 +40,7 @@ from jax_es.training.generation import (
 from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts, build
+from jax_es.training.phases import border, enter_phase, follow, of_phase, try_phases
 from jax_es.training.warm_start import find_source, first_state, provenance
 
 
@@ -94,7 +97,11 @@ def begin(
     check_method(run, OPENAI_ES)
     run.check_resumable(config)
     if checkpoints.steps():
-        restored = checkpoints.restore("last", template_state(parts))
+        template = template_state(parts)
+        if config.phases:
+            stored = checkpoints.restore("last").state
+            template = enter_phase(config, template, int(stored["phase"]["index"]))
+        restored = checkpoints.restore("last", template)
         state = place(parts, restored.state)
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
@@ -130,7 +137,7 @@ def _first_state(
 
     One that begins with another run's θ is saved: that run may be gone on a resume.
     """
-    state = first_state(parts, source)
+    state = place(parts, enter_phase(parts.config, first_state(parts, source), 0))
     if source is not None:
         checkpoints.save(0, state)
     return state
@@ -175,8 +182,10 @@ def run_training(
             saved = int(state.es.generation)
             checkpoints.save(saved, state)
 
-    with MetricsWriter(run.path, first - 1) as writer, progress:
+    built = contextlib.ExitStack()  # closes the parts of phases; the caller its own
+    with MetricsWriter(run.path, first - 1) as writer, progress, built:
         try:
+            parts = of_phase(parts, config, state, built, check_stop)
             while not _limits_reached(config, state):
                 progress.generation_started(int(state.es.generation))
                 generation = run_generation(parts, state, on_step, writer.elapsed)
@@ -187,15 +196,21 @@ def run_training(
                 # The record first: a run killed before the checkpoint repeats the
                 # generation, and its first record is dropped.
                 writer.write(record)
-                state = generation.state
+                state, why = follow(config, parts, generation)
                 records.append(record)
                 progress.generation_done(record)
+                if why:
+                    progress.message(border(config, state, why))
                 if record.num_nonfinite or record.evaluation_num_nonfinite:
                     progress.message(_broken_returns(record))
                 tell(record)
                 if (record.generation + 1) % config.checkpoint_every == 0:
                     save()
+                parts = of_phase(parts, config, state, built, check_stop)
             judged, record = _evaluate_final(parts, state, on_step, writer.elapsed)
+            if state.phase:
+                phase = min(state.phase.index + 1, len(config.phases))
+                record = dataclasses.replace(record, phase=phase)
             if judged.is_best:
                 checkpoints.save_best(int(state.es.generation), judged.state)
             writer.write(record)
@@ -214,6 +229,8 @@ def run_training(
 
 def _limits_reached(config: TrainConfig, state: TrainState) -> list[str]:
     """Says what ends the run, if anything does."""
+    if state.phase and state.phase.index >= len(config.phases):
+        return [f"the end of phase {len(config.phases)}"]
     return config.limits_reached(
         int(state.es.generation), state.total_env_steps, state.best_evaluation_return
     )
@@ -300,7 +317,9 @@ def train_run(
     with contextlib.ExitStack() as stack:
         parts = build(config, check_stop, workers=workers)
         stack.callback(parts.close)
-        source = None if resume else find_source(parts)  # before there is a folder
+        # Before there is a folder.
+        try_phases(config)
+        source = None if resume else find_source(parts)
         with run.lock():
             state = begin(parts, run, resume, preset, source)
             progress = Progress(
@@ -333,7 +352,11 @@ def train_run(
 
 def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -> str:
     """Says what is about to run, and with whose θ it began if not with its own."""
-    config, generation = parts.config, int(state.es.generation)
+    config, generation, phase = parts.config, int(state.es.generation), ""
+    if state.phase:
+        number = min(state.phase.index + 1, len(config.phases))
+        phase = f". Phase {number} of {len(config.phases)}"
+        config = in_phase(config, state.phase.index)
     source, method = run.record().get("init"), run.method_before()
     who, start = f"{config.es.num_pairs:,} pairs", ""
     if config.es.strategy != "openai-es":
@@ -347,7 +370,7 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
         state.es.mean,
         f"{start}: {who} a generation, "
         f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
-        "slots at work",
+        f"slots at work{phase}",
         run.path,
     )
 

@@ -29,6 +29,7 @@ from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import for_run
 from jax_es.training.loop import TrainingResult, train_run
 from jax_es.training.parts import build
+from jax_es.training.phases import try_phases
 from jax_es.training.warm_start import find_source
 
 
@@ -132,6 +133,7 @@ def _results(folder: RunDirectory, seeds: range) -> list[SeedResult]:
 
 def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Rejects what cannot begin, before there is a folder; one slot suffices."""
+    try_phases(config)
     with contextlib.closing(build(config, num_tasks=1)) as parts:
         for seed in seeds:
             one = dataclasses.replace(config, seed=seed)

@@ -30,10 +30,16 @@ from tests.trials.processes import Processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always")]
 
+PHASES = (
+    '[{{"changes":{{"rollout.integrator":"Euler"}},"generations":2}},'
+    '{{"changes":{{"es.optimizer":"adam"}},"generations":2}},'
+    '{{"changes":{{"es.num_pairs":3}},"generations":2}}]'
+)
 COMMANDS = {
     "train": f"train {TINY} --num-generations 5 --name {{}}",
     "rarely": f"train {TINY} --num-generations 7 --checkpoint-every 3 --name {{}}",
     "seeds": f"train {TINY} --num-generations 2 --seeds 3 --name {{}}",
+    "phases": f"train {TINY} --phases {PHASES} --checkpoint-every 2 --name {{}}",
     "strategy": f"train {TINY} --num-generations 5 --strategy cma-es --name {{}}",
     "pretrain": f"pretrain {CLONE} --epochs 3 --steps-per-epoch 2 --warmup-steps 1 "
     "--batch-size 2 --name {}",
@@ -118,7 +124,7 @@ SIGNALS = [
     (kind, signum, round(MOMENTS.random(), 3))
     for kind, kills, stops in (
         *(("train", 5, 1), ("rarely", 2, 0), ("seeds", 2, 1)),
-        *(("pretrain", 2, 0), ("strategy", 1, 0)),
+        *(("pretrain", 2, 0), ("strategy", 1, 0), ("phases", 5, 1)),
     )
     for signum in [
         *[signal.SIGKILL] * kills,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -20,7 +21,7 @@ from jax_es.imitation.demonstrations import Player
 from jax_es.runs import machine
 from jax_es.runs.directory import RunDirectory
 from tests.comparing import assert_equal_bits, numbers
-from tests.made_runs import save_run
+from tests.made_runs import SHORT, save_run
 
 ray = pytest.importorskip("ray")
 
@@ -304,6 +305,39 @@ def test_ray_may_be_missing(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_workers_get_the_physics_of_each_phase(started, tmp_path):
+    coarse = {"rollout.integrator": "Euler", "rollout.num_substeps": 2}
+    phases = jax_es.Phase(changes=coarse, generations=2), jax_es.Phase(generations=1)
+    config = replace(SHORT, num_generations=3, phases=phases)
+    jax_es.train_run(config, tmp_path / "alone")
+    jax_es.train_run(replace(config, phases=()), tmp_path / "fine")
+    with workers_of(started, 2) as team:
+        jax_es.train_run(config, tmp_path / "two", workers=team)
+    for count, resume in ((1, False), (2, True)):  # stopped at the border
+        calls = SimpleNamespace(on_generation=lambda record, _: stop_in(record))
+        with workers_of(started, count) as team, contextlib.suppress(KeyError):
+            jax_es.train_run(
+                config,
+                tmp_path / "torn",
+                resume=resume,
+                workers=team,
+                callbacks=() if resume else [calls],
+            )
+    assert numbers(tmp_path / "torn") == numbers(tmp_path / "two")
+    alone, fine, two = (
+        np.array([[r["return_mean"], r["evaluation_return_mean"]] for r in numbers(p)])
+        for p in (tmp_path / "alone", tmp_path / "fine", tmp_path / "two")
+    )
+    np.testing.assert_allclose(two, alone, rtol=1e-3)
+    assert not np.isclose(alone[:3], fine[:3], rtol=1e-2).any()
+
+
+def stop_in(record):
+    if record.generation == 1:
+        raise KeyError
+
+
 def test_evaluations_and_collections_do_not_depend_on_workers(started, tmp_path):
     path = save_run(tmp_path / "run", CONFIG)
     with workers_of(started, 1) as team:

@@ -1,0 +1,192 @@
+"""Which phase a run is in, when it ends, and what goes on in the next.
+
+θ, observation statistics, key and generations go on over a border, and so does the
+optimizer, unless it is of another kind.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from jax_es.es.optimizers import make_optimizer
+from jax_es.phases import in_phase, naming
+from jax_es.train_config import TrainConfig
+from jax_es.training.generation import (
+    Generation,
+    TrainState,
+    next_num_pairs,
+    next_step_cap,
+    place,
+    score,
+)
+from jax_es.training.parts import Parts, build
+
+GENERATIONS = 10
+"""That the running mean of a population's returns is over: m ← m + (x − m) / 10, one
+number for a checkpoint to hold. So many even out what one generation's episodes differ
+by, and it lags behind a rise by no more than that."""
+
+
+class PhaseState(NamedTuple):
+    """What the ends of the present phase depend on."""
+
+    index: int
+    """Which phase, from 0; beyond the last one when that has ended."""
+    generation: int
+    """Generations that the run had finished when the phase began."""
+    env_steps: int
+    """Environment steps that it had taken by then."""
+    mean: float
+    """Running mean of the population's mean return in this phase; NaN at its start."""
+    best: float
+    """What it has to surpass by the gain; NaN at the start."""
+    best_generation: int
+    """Generations that the run had finished when it last did."""
+
+
+def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainState:
+    """Returns the state with which a phase begins.
+
+    Args:
+        config: the run's; without phases the state is returned.
+        state: at the end of the phase before, or the run's initial one.
+        index: the phase, from 0.
+    """
+    if not config.phases:
+        return state
+    es, finished = state.es, int(state.es.generation)
+    before, now = in_phase(config, index - 1 if index else 0), in_phase(config, index)
+    if config.es.strategy == "openai-es":  # others' optimizers cannot change
+        fresh = make_optimizer(now.es).init(es.mean)
+        if jax.tree.structure(fresh) != jax.tree.structure(es.optimizer_state):
+            es = es._replace(optimizer_state=fresh)
+    if before.rollout.physics != now.rollout.physics:
+        # Returns in other physics cannot be compared.
+        state = state._replace(best_evaluation_return=-math.inf)
+        if state.commands:
+            commands = state.commands._replace(least_error=math.nan)
+            state = state._replace(commands=commands)
+    adapts = now.es.interactions_per_generation is not None
+    return state._replace(
+        es=es,
+        num_pairs=now.es.num_pairs if adapts else (),
+        phase=PhaseState(
+            index, finished, state.total_env_steps, math.nan, math.nan, finished
+        ),
+    )
+
+
+def follow(
+    config: TrainConfig, parts: Parts, generation: Generation
+) -> tuple[TrainState, str]:
+    """Returns the state after a generation, and why its phase ended, if it did.
+
+    Args:
+        config: of the run.
+        parts: of the phase.
+        generation: the last one.
+    """
+    state = generation.state
+    if not config.phases:
+        return state, ""
+    told, now = generation.population, noticed(config, generation)
+    state = state._replace(phase=now)
+    why = ended(config, state, score(generation.evaluation.returns))
+    if why:
+        state = place(parts, enter_phase(config, state, now.index + 1))
+        after = in_phase(config, now.index + 1)
+        next_parts = dataclasses.replace(parts, config=after)
+        state = state._replace(
+            step_cap=next_step_cap(next_parts, told.lengths),
+            num_pairs=next_num_pairs(after.es, told.lengths),
+        )
+    return state, why
+
+
+def border(config: TrainConfig, state: TrainState, why: str) -> str:
+    """Says that a phase has ended, and which begins."""
+    ended, count = state.phase.index, len(config.phases)
+    said = f"Phase {ended} of {count} ended"
+    if ended == count:
+        return f"{said}: {why}."
+    task = config.env.id + in_phase(config, ended).rollout.named_physics()
+    return f"{said}: {why}. Phase {ended + 1} of {count} begins: {task}."
+
+
+def of_phase(
+    parts: Parts,
+    config: TrainConfig,
+    state: TrainState,
+    built: contextlib.ExitStack,
+    check_stop: Callable[[], None],
+) -> Parts:
+    """Returns the parts of the state's phase: the given ones if they are, or new ones.
+
+    Args:
+        parts: the present ones.
+        config: of the run; without phases the parts are its own.
+        state: says which phase.
+        built: closes what was built here.
+        check_stop: as :func:`~jax_es.training.parts.build`'s ``on_call``.
+    """
+    if not config.phases:
+        return parts
+    wanted = in_phase(config, state.phase.index)
+    if dataclasses.replace(parts.config, phases=()) == wanted:
+        return parts
+    built.close()
+    parts = build(wanted, check_stop, workers=parts.workers)
+    built.callback(parts.close)
+    return parts
+
+
+def noticed(config: TrainConfig, generation: Generation) -> PhaseState:
+    """Takes the population's mean return into the running mean."""
+    before: PhaseState = generation.state.phase
+    found, mean, best = generation.record.return_mean, before.mean, before.best
+    finished = int(generation.state.es.generation)
+    if math.isnan(mean):
+        mean = found
+    elif not math.isnan(found):  # no return of a generation may be finite
+        mean += (found - mean) / min(finished - before.generation, GENERATIONS)
+    gain = config.phases[before.index].plateau_gain
+    is_better = math.isnan(best) or mean > best + gain * abs(best)
+    if not is_better:
+        return before._replace(mean=mean)
+    return before._replace(mean=mean, best=mean, best_generation=finished)
+
+
+def ended(config: TrainConfig, state: TrainState, found: float) -> str:
+    """Says which end of the present phase is met; ``found`` is θ's evaluation."""
+    phase, now = config.phases[state.phase.index], state.phase
+    steps = state.total_env_steps - now.env_steps
+    generations = int(state.es.generation) - now.generation
+    since = int(state.es.generation) - now.best_generation
+    length, enough = phase.plateau_generations, phase.return_reached
+    if phase.env_steps is not None and steps >= phase.env_steps:
+        return f"it has had {steps:,} environment steps"
+    if phase.generations is not None and generations >= phase.generations:
+        return f"it has had {generations} generations"
+    if enough is not None and found >= enough:
+        return f"an evaluation returned {found:.1f}, at least {enough:g}"
+    is_low = phase.plateau_floor is not None and now.mean < phase.plateau_floor
+    if length is None or since < length or is_low:
+        return ""
+    return (
+        f"the running mean of the population's return, {now.mean:.1f}, was "
+        f"{now.best:.1f} {since} generations before"
+    )
+
+
+def try_phases(config: TrainConfig) -> None:
+    """Builds the parts of every phase, with one slot; ``ConfigError`` names it."""
+    for index in range(len(config.phases)):
+        with (
+            naming(index + 1),
+            contextlib.closing(build(in_phase(config, index), num_tasks=1)),
+        ):
+            pass
