@@ -15,7 +15,7 @@ from jax_es.checks import (
     Finite,
     NotNegativeFinite,
     check_fields,
-    check_integers,
+    check_numbers,
     check_types,
     from_json,
     require,
@@ -111,7 +111,7 @@ def check_phases(config: "TrainConfig") -> None:
     for number, phase in enumerate(config.phases, start=1):
         with naming(number):
             check_fields(phase)
-            check_integers(vars(phase))
+            check_numbers(vars(phase))
             _check_ends(phase, is_last=number == len(config.phases))
             for name, value in phase.changes.items():
                 _check_change(config.es, name, value)
@@ -164,7 +164,7 @@ def _check_change(es: ESConfig, name: str, value: Any) -> None:
         check_types({field: value}, **{field: hint})
     except TypeError as error:
         raise ConfigError(f"{part}.{error}; choose another.") from error
-    check_integers({name: value})
+    check_numbers({name: value})
 
 
 def read_phases(texts: Sequence[str]) -> tuple[Phase, ...]:
