@@ -13,6 +13,7 @@ import pytest
 import jax_es
 from jax_es import evaluate, train
 from jax_es.checks import ConfigError
+from jax_es.runs import trust
 from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training.load_policy import load_mean
@@ -84,11 +85,14 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
     assert from_dict(stored) == config
 
 
-def test_a_run_of_somebody_elses_module_needs_trust(module, capsys, refused):
+def test_a_run_of_somebody_elses_module_needs_trust(
+    module, capsys, refused, monkeypatch
+):
     new = ["half-cheetah", "--policy", f"{module}:Gated", *SMALL]
     assert train.main([*new, "--num-generations", "1", "--name", "run"]) == 0
     assert "--trust" in capsys.readouterr().err
     del sys.modules[module]
+    monkeypatch.setattr(trust, "_named", set())  # as in another process
     for program, arguments in (
         (evaluate, ["runs/run"]),
         (train, ["--resume", "--name", "run", "--num-generations", "2"]),

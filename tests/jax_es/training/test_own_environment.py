@@ -47,7 +47,7 @@ def test_it_trains_resumes_and_is_evaluated(module, refused):
     stored = Path("runs/whole/config.json")
     text = stored.read_text()
     stored.write_text(text.replace(FLAT, "this:Wrapper"))
-    words = "names this:Wrapper, for which the module this would be imported"
+    words = "names this:Wrapper, for which the module this would be used"
     refused(train.main, ["--resume", "--name", "whole"], words)
     stored.write_text(text)
     assert report.main(["runs/whole"]) == 0
