@@ -20,7 +20,7 @@ from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.directory import trust_option
 from jax_es.runs.files import writing
-from jax_es.runs.find import find_run
+from jax_es.runs.find import find_run, how_to_use
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
         with writing(folder, "choose another folder"):
             export(arguments)
     sys.stderr.write(
-        f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
+        f"{folder}\n{how_to_use(find_run(folder))}\n"
         f"To the hub: hf upload OWNER/NAME {folder}\n"
     )
 
@@ -149,9 +149,7 @@ def card(
         shown = f'<video src="{video}" controls></video>'
     trust = ", trust=True" if trust_option(run) else ""
     versions = ", ".join(f"{k} {v}" for k, v in record.get("versions", {}).items())
-    again = command(
-        config, record["preset"], leave_out=["rollout.num_devices"], method=method
-    )
+    again = command(config, record["preset"], method=method)
     # JSON is YAML.
     yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in heading.items())
     parts = [

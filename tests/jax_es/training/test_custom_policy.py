@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_es
-from jax_es import evaluate, train
+from jax_es import evaluate, export, train
 from jax_es.checks import ConfigError
 from jax_es.runs import trust
 from jax_es.runs.directory import RunDirectory
@@ -79,6 +79,11 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
     loaded = jax_es.load_policy("runs/whole")
     assert loaded(np.zeros(17, np.float32)).shape == (6,)
     assert evaluate.main(["runs/whole", "--episodes", "2", "--json"]) == 0
+    capsys.readouterr()
+    assert export.main(["runs/whole", "exported"]) == 0
+    said = capsys.readouterr().err
+    assert "From Python: jax_es.load_policy('exported', trust=True)" in said
+    assert "jax_es.evaluate exported --trust" in said
     config = RunDirectory(Path("runs/whole")).config()
     stored = json.loads(json.dumps(to_dict(config)))
     assert stored["policy"]["kind"] == f"{module}:{name}"
