@@ -8,6 +8,7 @@ import re
 import reprlib
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -17,7 +18,26 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """Bad input: one line that names the argument, the value and the remedy."""
+    """Bad input: one line that names the argument, the value and the remedy.
+
+    The values may be somebody else's: what would forge a line of its own is escaped.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    r"""Escapes what is no visible character: line ends, codes that terminals obey.
+
+    Example:
+        >>> print(printable("one line\nand no other"))
+        one line\nand no other
+    """
+    return "".join(
+        c if c.isprintable() or unicodedata.category(c) == "Zs" else repr(c)[1:-1]
+        for c in text
+    )
 
     def __str__(self) -> str:
         """Spells it for its reader."""

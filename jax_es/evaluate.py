@@ -217,6 +217,7 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
             policy.ask(command)
         policies["" if command is None else f"{command:g} asked, returned"] = policy
     record_video(policies, trained.config.env, file, seed)
+    sys.stderr.write(f"{file}\n")
 
 
 def _evaluate(

@@ -22,7 +22,7 @@ from jax_es.phases import in_phase
 from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, trust_option
 from jax_es.runs.files import check_place, writing
-from jax_es.runs.find import find_run
+from jax_es.runs.find import find_run, how_to_use
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
 from jax_es.train_config import policy_kind
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
         with writing(folder, "choose another folder"):
             export(arguments)
     sys.stderr.write(
-        f"{folder}\nFrom Python: jax_es.load_policy({str(folder)!r})\n"
+        f"{folder}\n{how_to_use(find_run(folder))}\n"
         f"To the hub: hf upload OWNER/NAME {folder}\n"
     )
 
@@ -151,9 +151,7 @@ def card(
         shown = f'<video src="{video}" controls></video>'
     trust = ", trust=True" if trust_option(run) else ""
     versions = ", ".join(f"{k} {v}" for k, v in record.get("versions", {}).items())
-    again = command(
-        config, record["preset"], leave_out=["rollout.num_devices"], method=method
-    )
+    again = command(config, record["preset"], method=method)
     # JSON is YAML.
     yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in heading.items())
     parts = [

@@ -5,6 +5,7 @@ It imports nothing heavy, so that ``--help`` shows it without starting JAX.
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeAlias
 
 import tyro
@@ -162,9 +163,25 @@ def policy_kind(config: PolicyConfig) -> str:
 
 
 def imported(config: TrainConfig) -> list[str]:
-    """Returns what a configuration imports of the user's own, as ``module:Name``."""
-    targets = (config.env.id, *config.env.wrappers, policy_kind(config.policy))
-    return [target for target in targets if ":" in target]
+    """Returns what a configuration imports of the user's own, as ``module:Name``.
+
+    An environment may import what its arguments name: ours of a robot does.
+    """
+    env = config.env
+    named = (env.id, policy_kind(config.policy), *_texts(env.kwargs))
+    return [*env.wrappers, *(target for target in named if ":" in target)]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields the texts in a JSON value."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from _texts([*value.values()])
+        case list() | tuple():
+            for each in value:
+                yield from _texts(each)
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:

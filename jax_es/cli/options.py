@@ -26,7 +26,7 @@ import tyro
 from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
-from jax_es.checks import ConfigError, check_numbers, require
+from jax_es.checks import ConfigError, check_numbers, printable, require
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
@@ -81,7 +81,7 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
 
     @functools.wraps(run)
     def main(argv: list[str] | None = None) -> int:
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+        warnings.formatwarning = _warning
         given = sys.argv[1:] if argv is None else argv
         arguments = [argument for argument in given if argument != DEBUG_OPTION]
         _fields.clear()
@@ -105,10 +105,15 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
                     # Of another process, perhaps.
                     report = getattr(error, "report", "") or traceback.format_exc()
                     sys.stderr.write(report)
-                sys.stderr.write(f"{_as_typed(ending[0])}\n")
+                sys.stderr.write(f"{printable(_as_typed(ending[0]))}\n")
                 return ending[1]
 
     return main
+
+
+def _warning(message: Warning | str, *_: object, **__: object) -> str:
+    """Returns the one line of a warning."""
+    return f"warning: {printable(str(message))}\n"
 
 
 def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:

@@ -63,13 +63,9 @@ class RunArguments:
 
     def check_imports(self, config: TrainConfig, run: Path, line: CommandLine) -> None:
         """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
-        named = [str(line.kind)]
-        options = {argument.partition("=")[0] for argument in line.rest}
-        if "--env.id" in options:
-            named.append(config.env.id)
-        if "--env.wrappers" in options:
-            named += config.env.wrappers
-        check_imports(config, run, self.trust, named)
+        typed = {str(line.kind), *line.rest}
+        typed |= {argument.partition("=")[2] for argument in line.rest}
+        check_imports(config, run, self.trust, typed)
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""

@@ -4,11 +4,11 @@ The environment ``module:id`` is made by importing ``module``, and so is the pol
 ``module:Name``; a module may run any code. Named on this command line, or in a
 configuration that a Python program passes, it is the user's own word. Read from a run's
 folder it is not, whether to evaluate the run, to begin with it or to resume it, and
-wherever it was made: a folder cannot prove that.
+wherever it was made: a folder cannot prove that. Arguments of an environment count,
+too: some are imported by it.
 """
 
 import importlib
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,39 @@ from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.train_config import TrainConfig, imported
 
-_trusted: set[str] = set()
-"""Modules that were trusted once: as good as imported, as long as the process lives."""
+_named: set[str] = set()
+"""What the user named or trusted in this process, as ``module:Name``."""
 
 
 def check_imports(
     config: TrainConfig, path: Path, trust: bool = False, named: Collection[str] = ()
 ) -> None:
-    """Raises ``ConfigError`` unless all that a run imports is imported, or trusted.
+    """Raises ``ConfigError`` unless the user named or trusts all that a run imports.
+
+    It does not matter what is imported already: ``os:system`` would be called.
 
     Args:
         config: the run's.
         path: the run, for the message.
         trust: whether the user trusts it.
-        named: what the user named on this command line, which is trusted.
+        named: what the user typed on this command line.
     """
     for target in imported(config):
-        module = target.partition(":")[0]
-        if trust or target in named:
-            _trusted.add(module)
         require(
-            module in _trusted or module in sys.modules,
-            f"{path} names {target}, for which the module {module} would be imported, "
-            "and a module may run any code; if you trust it add --trust (from Python: "
-            f"trust=True, or import {module} first).",
+            trust or target in named or target in _named,
+            f"{path} names {target}, for which the module {target.partition(':')[0]} "
+            "would be used, and a module may run any code; if you trust it add --trust "
+            f"(from Python: jax_es.load_policy({str(path)!r}, trust=True) first).",
         )
+    remember(config)
+
+
+def remember(config: TrainConfig) -> None:
+    """Notes what a configuration imports that its user named, or trusts.
+
+    Its run can then be read in this process without a question.
+    """
+    _named.update(imported(config))
 
 
 def trust_source(init: str) -> None:

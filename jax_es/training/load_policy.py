@@ -289,8 +289,8 @@ def load_policy(
             ``hf://owner/name`` for such a one on the Hugging Face hub.
         checkpoint: ``"best"``, ``"last"`` or a number of finished generations.
         seed: for policies that sample their actions.
-        trust: whether the module of its environment (``module:id``) may be imported,
-            if it is not yet.
+        trust: whether the modules that it names (``module:id`` of its environment, its
+            network's) may be used; what this process named itself always may.
 
     Raises:
         ValueError: if the run, its environment or the checkpoint cannot be read.

@@ -25,6 +25,7 @@ from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
+from jax_es.runs.trust import remember
 from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import (
     make_devices,
@@ -208,6 +209,7 @@ def _build(
     config: TrainConfig, num_tasks: int, stack: contextlib.ExitStack
 ) -> EvaluationParts:
     """Builds environments, which ``stack`` closes, and the rollout."""
+    remember(config)
     devices = make_devices(config.rollout)
     groups = slot_groups(config.rollout, num_tasks, devices)
     check_memory({f"rollout.num_slots {sum(groups)}": ENV_BYTES * sum(groups)})

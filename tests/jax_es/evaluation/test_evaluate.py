@@ -299,7 +299,9 @@ def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
     save_run(folder / "x", tiny(policy, EnvConfig("Coins-v0")))
     assert main(["x", "--json", "--episodes", "1", "--video", "x.gif"]) == 0
     (returned,) = filmed
-    assert json.loads(capsys.readouterr().out)["return_mean"] == returned
+    out, err = capsys.readouterr()
+    assert json.loads(out)["return_mean"] == returned
+    assert "x.gif\n" in err.splitlines(keepends=True)
 
 
 class Renderer(gymnasium.Env):

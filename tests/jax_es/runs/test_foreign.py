@@ -3,6 +3,8 @@
 import dataclasses
 import importlib
 import itertools
+import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -66,7 +68,7 @@ RESUME_RUN = ["--resume", "--name", "foreign"]
 def test_no_module_that_a_run_names_is_imported_unasked(
     foreign, refused, program, arguments
 ):
-    words = f"{foreign} would be imported", "add --trust (from Python: trust=True"
+    words = f"{foreign} would be used", "add --trust (from Python: jax_es.load_policy("
     refused(program.main, arguments, NAMED.format(foreign), *words)
     assert not Path("imported").exists()
     assert program.main([*arguments, "--trust"]) == 0
@@ -84,16 +86,65 @@ def test_a_module_named_on_the_command_line_is_imported(foreign, capsys):
     assert options == "--resume --name foreign --trust"
 
 
-def test_a_policy_is_loaded_from_modules_that_are_imported_or_trusted(foreign):
-    with pytest.raises(ConfigError, match=f"{foreign} would be imported"):
-        load_policy("runs/foreign")
-    assert not Path("imported").exists()
+def test_that_a_module_is_imported_is_no_word_of_the_user(foreign):
     importlib.import_module(foreign)
-    Path("imported").unlink()
-    load_policy("runs/foreign")
-    del sys.modules[foreign]
+    with pytest.raises(ConfigError, match=f"{foreign} would be used"):
+        load_policy("runs/foreign")
     load_policy("runs/foreign", trust=True)
-    assert Path("imported").exists()
+    load_policy("runs/foreign")  # asked once a process
+
+
+def change(**fields):
+    """Changes ``runs/foreign`` so that parts of its configuration have these fields."""
+    file = Path("runs/foreign/config.json")
+    record = json.loads(file.read_text())
+    record["config"]["env"]["id"] = "InvertedPendulum-v5"
+    for part, values in fields.items():
+        record["config"][part] |= values
+    file.write_text(json.dumps(record))
+
+
+CALLED = "os:system", "builtins:exec", "os:abort"
+PLACES = {
+    "a policy": lambda target: change(policy={"kind": target}),
+    "a wrapper": lambda target: change(env={"wrappers": [target]}),
+    "a wrapper alone": lambda target: change(env={"wrappers": [target[:2]]}),
+    "an id": lambda target: change(env={"id": f"{target}-v0"}),
+    "a robot": lambda target: change(
+        env={"id": "PointFlat-v0", "kwargs": {"task": target}}
+    ),
+    "nested": lambda target: change(env={"kwargs": {"a": [{"b": [target]}]}}),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("target", CALLED)
+def test_what_is_loaded_already_is_not_called(
+    foreign, refused, monkeypatch, place, target
+):
+    def called(*_, **__):
+        pytest.fail("it was called")
+
+    for name in CALLED:
+        module, _, function = name.partition(":")
+        monkeypatch.setattr(sys.modules[module], function, called)
+    PLACES[place](target)
+    for program, arguments in (
+        (evaluate, EVALUATE),
+        (train, RESUME_RUN),
+        (train, INIT),
+    ):
+        refused(program.main, arguments, "runs/foreign names ", target[:2], "--trust")
+    with pytest.raises(ConfigError, match="trust=True"):
+        load_policy("runs/foreign")
+
+
+def test_names_cannot_forge_lines(foreign, refused):
+    change(env={"wrappers": ["a:b\n\x1b[2Jwarning: all is well \u202e"]})
+    words = r"runs/foreign names a:b\n\x1b[2Jwarning: all is well \u202e, for which"
+    refused(evaluate.main, EVALUATE, words)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_policy("runs/foreign")
 
 
 def test_reports_and_curves_import_nothing(foreign):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import jax_es
-from jax_es import evaluate, train
+from jax_es import evaluate, export, train
 from jax_es.checks import ConfigError
+from jax_es.runs import trust
 from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training.load_policy import load_mean
@@ -94,17 +95,25 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
     loaded = jax_es.load_policy("runs/whole")
     assert loaded(np.zeros(17, np.float32)).shape == (6,)
     assert evaluate.main(["runs/whole", "--episodes", "2", "--json"]) == 0
+    capsys.readouterr()
+    assert export.main(["runs/whole", "exported"]) == 0
+    said = capsys.readouterr().err
+    assert "From Python: jax_es.load_policy('exported', trust=True)" in said
+    assert "jax_es.evaluate exported --trust" in said
     config = RunDirectory(Path("runs/whole")).config()
     stored = json.loads(json.dumps(to_dict(config)))
     assert stored["policy"]["kind"] == f"{module}:{name}"
     assert from_dict(stored) == config
 
 
-def test_a_run_of_somebody_elses_module_needs_trust(module, capsys, refused):
+def test_a_run_of_somebody_elses_module_needs_trust(
+    module, capsys, refused, monkeypatch
+):
     new = ["half-cheetah", "--policy", f"{module}:Gated", *SMALL]
     assert train.main([*new, "--num-generations", "1", "--name", "run"]) == 0
     assert "--trust" in capsys.readouterr().err
     del sys.modules[module]
+    monkeypatch.setattr(trust, "_named", set())  # as in another process
     for program, arguments in (
         (evaluate, ["runs/run"]),
         (train, ["--resume", "--name", "run", "--num-generations", "2"]),

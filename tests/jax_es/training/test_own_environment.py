@@ -49,7 +49,7 @@ def test_it_trains_resumes_and_is_evaluated(module, refused):
     run = RunDirectory(Path("runs/whole"))
     record = run.record()
     run.write(json.loads(json.dumps(record).replace(FLAT, "this:Wrapper")))
-    words = "names this:Wrapper, for which the module this would be imported"
+    words = "names this:Wrapper, for which the module this would be used"
     refused(train.main, ["--resume", "--name", "whole"], words)
     run.write(record)
     assert report.main(["runs/whole"]) == 0

@@ -12,6 +12,7 @@ from envs.faults import EnvironmentFailure
 from envs.make import make
 from envs.mujoco_env import MujocoVectorEnv
 from jax_es import evaluate, train
+from jax_es.runs import trust
 from jax_es.training.build import TrainConfig, env_spec
 from tests.envs.following import follow
 
@@ -94,6 +95,7 @@ def test_it_trains_is_evaluated_and_acts(files, capsys):
     )
     assert train.main(options.split()) == 0
     del sys.modules["my_robot"], gymnasium.registry["Worm-v0"]  # another program
+    trust._named.clear()
     assert evaluate.main(["runs/worm", "--episodes", "2"]) == 2
     assert "add --trust" in capsys.readouterr().err
     assert evaluate.main(["runs/worm", "--episodes", "2", "--trust"]) == 0
