@@ -23,6 +23,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.cli.options import input_errors, parse_options, program, run_errors
+from jax_es.cli.progress import named
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.cli.train_program import start_jax
 from jax_es.cli.workers import WorkerArguments
@@ -41,6 +42,7 @@ from jax_es.runs.directory import RunDirectory, experiment_of
 from jax_es.runs.files import check_place
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, versions
+from jax_es.runs.wording import significant
 from jax_es.train_config import differing, require_same
 
 if TYPE_CHECKING:
@@ -203,7 +205,9 @@ def _player(
 
 
 def _say(returns: list[float]) -> None:
-    sys.stderr.write(f"episodes {len(returns):6d}  return {np.mean(returns):9.1f}\n")
+    sys.stderr.write(
+        f"episodes {len(returns):6d}  {named('return', float(np.mean(returns)))}\n"
+    )
 
 
 def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
@@ -214,8 +218,9 @@ def _outcome(arguments: Arguments, collection: dict[str, Any]) -> str:
     text = f"Dataset: {size} in {path}\n"
     for name, score in collection["scores"].items():
         text += (
-            f"{name.capitalize()}: {score['mean']:.1f} ± {score['std']:.1f} "
-            f"({score['min']:.1f} to {score['max']:.1f})\n"
+            f"{name.capitalize()}: {significant(score['mean'])} ± "
+            f"{significant(score['std'])} ({significant(score['min'])} to "
+            f"{significant(score['max'])})\n"
         )
     if failed:
         text += f"Left out: {len(failed)} episodes with numbers not finite\n"

@@ -25,6 +25,7 @@ from jax_es.runs.files import check_place, writing
 from jax_es.runs.find import find_run, how_to_use
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
+from jax_es.runs.wording import significant
 from jax_es.train_config import policy_kind
 
 if TYPE_CHECKING:
@@ -134,11 +135,11 @@ def card(
     said = "The run holds no evaluation of it."
     if evaluation is not None:
         mean, std = evaluation.evaluation_return_mean, evaluation.evaluation_return_std
+        low, high = evaluation.evaluation_return_min, evaluation.evaluation_return_max
         said = (
             f"Return over {seen.evaluation.num_episodes} evaluation episodes"
-            f"{physics}: **{mean:.1f} ± {std:.1f}** (mean and standard deviation; "
-            f"{evaluation.evaluation_return_min:.1f} to "
-            f"{evaluation.evaluation_return_max:.1f})."
+            f"{physics}: **{significant(mean)} ± {significant(std)}** (mean and "
+            f"standard deviation; {significant(low)} to {significant(high)})."
         )
         result = {
             "task": {"type": "reinforcement-learning"},

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from jax_es.checks import require
@@ -29,6 +28,7 @@ from jax_es.runs.folders import EXPERIMENT_FILE, program_command
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.tracking import Callback, WandB, import_wandb
 from jax_es.runs.trust import trust_source
+from jax_es.runs.wording import spread
 from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -159,8 +159,7 @@ def parse(argv: list[str]) -> Request:
 def _over_seeds(experiment: RunDirectory, results: list[SeedResult]) -> str:
     """Says what came out of an experiment, and where to look next."""
     first, final, best = (
-        f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-        for values in list(zip(*results, strict=True))[1:]
+        spread(values) for values in list(zip(*results, strict=True))[1:]
     )
     path = shlex.quote(str(experiment.path))
     return (

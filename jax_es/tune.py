@@ -29,6 +29,7 @@ from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import trust_source
+from jax_es.runs.wording import significant
 from jax_es.train_config import (
     POLICY_KINDS,
     TrainConfig,
@@ -173,7 +174,7 @@ def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     config, options, preset_name = settings
     again = command(configured(config, best.params), preset_name, options.seeds)
     _say(
-        f"Best: trial {best.number}, {value:.1f} ({options.value} over "
+        f"Best: trial {best.number}, {significant(value)} ({options.value} over "
         f"{options.seeds} seeds): {tuning.trial_folder(path, best.number).path}\n"
         f"Train it anew: {again}\n"
         f"Pictures: {' '.join(map(str, pictures))}"
@@ -191,7 +192,7 @@ def table(study: tuning.Study) -> str:
             f"{each:.4g}" if isinstance(each, float) else str(each)
             for each in trial.params.values()
         ]
-        rows.append([str(trial.number), *values, f"{steps:,}", f"{value:.1f}"])
+        rows.append([str(trial.number), *values, f"{steps:,}", significant(value)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -23,8 +23,8 @@ from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.phases import in_phase
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
-from jax_es.runs.records import spread
 from jax_es.runs.reproduce import command
+from jax_es.runs.wording import significant, spread
 from jax_es.train_config import policy_kind
 
 RESULTS = Path(__file__).parent
@@ -51,12 +51,12 @@ NETWORKS = {
     "mlp": "MLP",
 }
 OBEDIENCE = {
-    "spearman": "{:.2f}",
-    "error_of_reached": "{:.0%}",
-    "error_of_asked": "{:.0%}",
-    "slope": "{:.2f}",
-    "reached_lowest": "{:.0f}",
-    "reached_highest": "{:.0f}",
+    "spearman": "{:.2f}".format,
+    "error_of_reached": "{:.0%}".format,
+    "error_of_asked": "{:.0%}".format,
+    "slope": "{:.2f}".format,
+    "reached_lowest": significant,
+    "reached_highest": significant,
 }
 """Measures of obedience in a row, and how they are written."""
 GAMES = ("hero-dt", "hero-dt-fast", "atari-cnn")
@@ -151,7 +151,7 @@ def random_returns(folder: Path) -> dict[str, str]:
         for run in reports or [report]:
             for condition in run.get("conditions", ()):
                 if condition["random_actions"]:
-                    found[run["env_id"]] = f"{condition['return_mean']:.0f}"
+                    found[run["env_id"]] = significant(condition["return_mean"])
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_es.analysis.curves import Band, Panels, common_grid, on_grid
 from jax_es.checks import ConfigError, require
+from jax_es.runs.wording import significant
 
 
 class Scale(NamedTuple):
@@ -62,8 +63,9 @@ def scales(
         one = references.get(task, best)
         require(
             one > zero,
-            f"{task} cannot be normalised: 1 stands for {one:.1f}, which is not above "
-            f"the initial networks' {zero:.1f}; give --reference '{task}=RETURN'.",
+            f"{task} cannot be normalised: 1 stands for {significant(one)}, which is "
+            f"not above the initial networks' {significant(zero)}; give --reference "
+            f"'{task}=RETURN'.",
         )
         found[task] = Scale(zero, one)
     return found
@@ -152,5 +154,6 @@ def table(panels: Panels, y: str, references: dict[str, float] | None = None) ->
             f"| {kind} | {count} | {end.iqm:.2f} ({end.low:.2f} to {end.high:.2f}) |"
         )
     rows += ["", "| environment | score 0 | score 1 |", "|---|---|---|"]
-    rows += [f"| {task} | {s.zero:.1f} | {s.one:.1f} |" for task, s in scale.items()]
+    for task, ends in scale.items():
+        rows.append(f"| {task} | {' | '.join(map(significant, ends))} |")
     return "\n".join(rows)

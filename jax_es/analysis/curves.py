@@ -21,7 +21,8 @@ from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far
-from jax_es.runs.records import GenerationRecord, spread
+from jax_es.runs.records import GenerationRecord
+from jax_es.runs.wording import spread
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {

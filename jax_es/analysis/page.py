@@ -4,6 +4,7 @@ import base64
 import io
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from jax_es.runs.directory import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, Method
 from jax_es.runs.reproduce import command, origin
+from jax_es.runs.wording import significant
 from jax_es.train_config import differing, flat, flatten
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -94,7 +96,11 @@ def render(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "as_table": _as_table}
+    environment.filters |= {
+        "shown": shown,
+        "significant": significant,
+        "as_table": _as_table,
+    }
     environment.tests |= {"nested": is_nested, "plain_records": _is_table}
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(Method=Method, **content)
@@ -108,7 +114,8 @@ class Variant:
         self.runs = sorted(runs, key=lambda run: run.config.seed)
         first = self.first = self.runs[0]
         self.summary = summary([run.records for run in self.runs])
-        self.last = float(self.summary[1].partition(" ")[0])  # their median
+        last = [run.records[-1].evaluation_return_mean for run in self.runs]
+        self.last = statistics.median(last)
         self.record = find_run(first.path).record()
         self.values = first.method.values(first.config)
         # What the method reads of the configuration, and what the user changed of the

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from jax_es.cli.display import Display
 from jax_es.runs.records import GenerationRecord
+from jax_es.runs.wording import counted, significant
 from jax_es.train_config import TrainConfig, policy_kind
 
 _REDRAW_SECONDS = 0.25
@@ -209,9 +210,9 @@ def _fields(record: GenerationRecord) -> list[str]:
     """Returns how good the policy is, where time went, and how full slots were."""
     total = record.seconds_total or math.inf
     return [
-        f"evaluation {record.evaluation_return_mean:9.1f}",
-        f"mean {record.return_mean:9.1f}",
-        f"max {record.return_max:9.1f}",
+        named("evaluation", record.evaluation_return_mean),
+        named("mean", record.return_mean),
+        named("max", record.return_max),
         f"length {record.episode_length_mean:7.1f}",
         f"steps/s {record.env_steps_per_second:7.0f}",
         f"policy {record.seconds_policy / total:>4.0%}",
@@ -220,6 +221,11 @@ def _fields(record: GenerationRecord) -> list[str]:
         f"update {record.seconds_update / total:>4.0%}",
         f"busy {record.slot_utilization:>4.0%}",
     ]
+
+
+def named(name: str, value: float, width: int = 9) -> str:
+    """Writes a return, or what has its unit, under its name in a plain line."""
+    return f"{name} {significant(value, decimals=1, thousands=''):>{width}}"
 
 
 GENERATIONS = Layout("generation", "episode", _fields)
@@ -244,8 +250,8 @@ def nothing_left(limits: Sequence[str]) -> str:
 def ending(limits: Sequence[str], generations: int, env_steps: int) -> str:
     """Says why a run is over."""
     return (
-        f"Ended after {generations:,} generations and {env_steps:,} environment steps: "
-        f"{' and '.join(limits)} reached."
+        f"Ended after {counted(generations, 'generation')} and "
+        f"{counted(env_steps, 'environment step')}: {' and '.join(limits)} reached."
     )
 
 

@@ -3,26 +3,30 @@
 c is a command, the return that an episode is asked for; R is the return it has.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from jax_es.evaluation.conditions import Evaluation
-from jax_es.runs.records import nulled, spread
+from jax_es.runs.records import nulled
+from jax_es.runs.wording import significant, spread
 
-COLUMNS = {
-    "rank correlation": ("spearman", "{:.2f}"),
-    "mean error": ("mean_absolute_error", "{:.2f}"),
-    "of the range reached": ("error_of_reached", "{:.0%}"),
-    "of that asked for": ("error_of_asked", "{:.0%}"),
-    "slope": ("slope", "{:.2f}"),
-    "intercept": ("intercept", "{:.2f}"),
-    "lowest mean": ("reached_lowest", "{:.2f}"),
-    "highest mean": ("reached_highest", "{:.2f}"),
+_in_returns_unit = functools.partial(significant, decimals=2)
+
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "rank correlation": ("spearman", "{:.2f}".format),
+    "mean error": ("mean_absolute_error", _in_returns_unit),
+    "of the range reached": ("error_of_reached", "{:.0%}".format),
+    "of that asked for": ("error_of_asked", "{:.0%}".format),
+    "slope": ("slope", "{:.2f}".format),
+    "intercept": ("intercept", _in_returns_unit),
+    "lowest mean": ("reached_lowest", _in_returns_unit),
+    "highest mean": ("reached_highest", _in_returns_unit),
 }
-"""A table's: head → measure and format."""
+"""A table's: head → measure and how it is written."""
 
 
 class Obedience(NamedTuple):

@@ -16,6 +16,7 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.records import nulled
+from jax_es.runs.wording import significant
 
 STATISTICS = {
     "return_mean": np.mean,
@@ -29,9 +30,9 @@ STATISTICS = {
 
 
 CELLS = {
-    "mean return ± std": "{return_mean:.2f} ± {return_std:.2f}",
-    "median": "{return_median:.2f}",
-    "quartiles": "{return_quartile_1:.2f} to {return_quartile_3:.2f}",
+    "mean return ± std": "{return_mean} ± {return_std}",
+    "median": "{return_median}",
+    "quartiles": "{return_quartile_1} to {return_quartile_3}",
     "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
     "episodes": "{episodes}",
     "not finite": "{nonfinite_returns}",
@@ -198,9 +199,11 @@ def _row(
     run: str, method: str, condition: Condition, found: dict[str, Any]
 ) -> dict[str, str]:
     row = {"run": run, "method": method, "condition": str(condition)}
+    returns = {name: found[name] for name in STATISTICS if name in found}
+    written = {name: significant(value, 2) for name, value in returns.items()}
     for head, cell in CELLS.items():
         is_known = "return_mean" in found or "{return" not in cell
-        row[head] = cell.format(**found) if is_known else "none is finite"
+        row[head] = cell.format(**found | written) if is_known else "none is finite"
     return row
 
 

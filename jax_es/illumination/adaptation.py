@@ -15,10 +15,11 @@ import numpy as np
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.emitters import Weights
 from jax_es.illumination.repertoire import SavedArchive
-from jax_es.illumination.settings import Rule, TrialConfig
+from jax_es.illumination.settings import RULES, Rule, TrialConfig
 from jax_es.illumination.trials import Search
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
+from jax_es.runs.wording import counted, significant
 from jax_es.streams import stream
 from jax_es.training.build import Damage
 from jax_es.training.objective import fitness
@@ -86,14 +87,15 @@ def adapt_run(
             promise = player.promise(config.reevaluations, intact)
         best = player.often(int(promise.argmax()), intact, seeds)
         say(
-            f"undamaged, the best elite comes to {best:.1f} in {seeds} episodes; the "
-            f"archive says {elites.fitness.max():.1f}"
+            f"undamaged, the best elite comes to fitness {significant(best)} in "
+            f"{counted(seeds, 'episode')}; the archive says "
+            f"{significant(elites.fitness.max())}"
         )
         limits = dict.fromkeys(damages)
         for name, damage in damages.items() if exhaustive else ():
             found = player.promise(max(config.reevaluations, 1), damage)
-            limits[name] = player.often(int(found.argmax()), damage, seeds)
-            say(f"{name}: the best of all elites comes to {limits[name]:.1f}")
+            limit = limits[name] = player.often(int(found.argmax()), damage, seeds)
+            say(f"{name}: the best of all elites comes to {significant(limit)}")
         searches = [
             Search(saved.archive, promise, config, rule, stream(seed, "adaptation"))
             for _, rule, seed in robots
@@ -133,7 +135,7 @@ def _search(
         found = player(chosen, [episodes[i] for i in going], number)
         for i, position, value in zip(going, chosen, found, strict=True):
             searches[i].tell(int(position), float(value))
-        say(f"trial {number}/{trials}: {len(going)} robots")
+        say(f"trial {number}/{trials}: {counted(len(going), 'robot')}")
 
 
 _Episode: TypeAlias = tuple[int, Damage]
@@ -227,11 +229,11 @@ def table(recoveries: Sequence[Recovery]) -> str:
     """Returns a Markdown table: a row for each damage and rule, medians over seeds.
 
     Shares are of the undamaged best: what the kept elite comes to in other episodes
-    than its trial, and the best of all elites if every one was tried. They are left
-    out where the undamaged best comes to nothing or less.
+    than its trial, and the best of all elites if every one was tried; ``none`` if that
+    is below 0. They are left out where the undamaged best comes to nothing or less.
     """
-    heads = ["damage", "rule", "trials", "first trial", "best trial", "kept"]
-    heads += ["share of intact", "best of all elites"]
+    heads = ["damage", "how the next elite is chosen", "trials", "first trial"]
+    heads += ["best trial", "kept", "share of intact", "best of all elites"]
     lines = [heads, ["---"] * len(heads)]
     for (damage, rule), robots in by_damage_and_rule(recoveries).items():
         numbers = [
@@ -240,12 +242,17 @@ def table(recoveries: Sequence[Recovery]) -> str:
         trials, *medians = np.median(numbers, axis=0)
         intact, limit = robots[0].intact, robots[0].limit
         shares = [
-            "" if value is None or intact <= 0 else f"{value / intact:.0%}"
+            "" if value is None or intact <= 0 else _share(value / intact)
             for value in (medians[-1], limit)
         ]
-        cells = [f"{trials:.0f}", *(f"{median:.1f}" for median in medians), *shares]
-        lines.append([damage, rule, *cells])
+        cells = [f"{trials:.0f}", *map(significant, medians), *shares]
+        lines.append([damage, RULES[rule], *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _share(value: float) -> str:
+    """Writes a share; a fitness below 0 is none of the undamaged one."""
+    return "none" if value < 0 else f"{100 * value:.0f} %"
 
 
 def by_damage_and_rule(

@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from jax_es.checks import require
-from jax_es.cli.progress import Layout, Progress, ending, nothing_left, opening
+from jax_es.cli.progress import (
+    Layout,
+    Progress,
+    ending,
+    named,
+    nothing_left,
+    opening,
+)
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
@@ -205,9 +212,9 @@ def _fields(record: GenerationRecord) -> list[str]:
     """Returns how full the archive is, and how good."""
     return [
         f"coverage {record.coverage:6.1%}",
-        f"qd-score {record.qd_score:11.1f}",
-        f"best {record.best_fitness:8.1f}",
-        f"evaluation {record.evaluation_return_mean:8.1f}",
+        named("qd-score", record.qd_score, 11),
+        named("best-fitness", record.best_fitness),
+        named("evaluation-return", record.evaluation_return_mean),
         f"new {record.num_new_elites:4d}",
         f"better {record.num_better_elites:4d}",
         f"steps/s {record.env_steps_per_second:7.0f}",

@@ -39,6 +39,7 @@ from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
 from jax_es.runs.state_arrays import like_template
+from jax_es.runs.wording import significant
 from jax_es.streams import stream
 from jax_es.training.build import TrainConfig, policy_kind, with_machine
 from jax_es.training.parts import EvaluationParts
@@ -121,7 +122,7 @@ def pretrain_run(
                 **like_template(saved, jax.device_get(state)._asdict())
             )
         progress = Progress(cloning.epochs, cloned.num_evaluations, layout=EPOCHS)
-        mean_return = f"{returns.mean():.1f}"
+        mean_return = significant(returns.mean())
         progress.message(
             opening(
                 f"Resuming after step {state.step}:" if resume else "Cloning",
@@ -137,8 +138,8 @@ def pretrain_run(
         with progress:
             state = _train(cloner, state, episodes, asked, cloned, progress, check_stop)
     progress.message(
-        f"Evaluation return: {cloned.best:.1f} at best; mean return of the dataset's "
-        f"episodes: {mean_return}."
+        f"Evaluation return: {significant(cloned.best)} at best; mean return of the "
+        f"dataset's episodes: {mean_return}."
     )
     mean = jax.device_get(state.mean)
     return PretrainingResult(mean, read_epochs(run.path), cloned.best)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_es.cli.progress import Layout
+from jax_es.cli.progress import Layout, named
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.records import nulled, return_statistics
@@ -70,9 +70,9 @@ def _fields(record: EpochRecord) -> list[str]:
     return [
         f"loss {record.training_loss:8.5f}",
         f"held-out {_or_nan(record.holdout_loss):8.5f}",
-        f"evaluation {_or_nan(own['return_mean']):9.1f}",
+        named("evaluation", _or_nan(own["return_mean"])),
         *(
-            f"asked-{each['target_return']:.6g} {_or_nan(each['return_mean']):9.1f}"
+            named(f"asked-{each['target_return']:.6g}", _or_nan(each["return_mean"]))
             for each in others
         ),
         f"length {own['length_mean']:7.1f}",

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_es.checks import ConfigError, optional, require
-from jax_es.cli.progress import Layout, Progress, nothing_left, opening
+from jax_es.cli.progress import Layout, Progress, named, nothing_left, opening
 from jax_es.imitation.gradient_run import build_for_evaluation, gradient_run
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.digests import check_digests, recorded, replacing
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.records import GenerationRecord
+from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def teach(
             if step:
                 progress.generation_done(record)
             else:
-                text = f"{record.evaluation_return_mean:.1f}"
+                text = significant(record.evaluation_return_mean)
                 progress.message(f"Evaluation return before the first step: {text}.")
 
         def on_step(taken: int) -> None:
@@ -125,8 +126,8 @@ def take_up(teacher: "Teacher", file: Path, run: RunDirectory, step: int) -> Non
 def _fields(record: GenerationRecord) -> list[str]:
     return [
         f"steps {record.total_env_steps:9d}",
-        f"evaluation {record.evaluation_return_mean:9.1f}",
-        f"best {record.best_evaluation_return:9.1f}",
+        named("evaluation", record.evaluation_return_mean),
+        named("best", record.best_evaluation_return),
         f"length {record.evaluation_length_mean:7.1f}",
         f"steps/s {record.total_env_steps / record.seconds_elapsed:7.0f}",
     ]

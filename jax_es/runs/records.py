@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,19 +204,6 @@ class ReturnStatistics(NamedTuple):
 def nulled(values: Mapping[str, float]) -> dict[str, float | None]:
     """Returns numbers as JSON has them, which knows no NaN and no infinity."""
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
-
-
-def spread(values: Sequence[float], form: str = "{:.0f}") -> str:
-    """Returns the only value, or the median of several and their range.
-
-    Example:
-        >>> spread([0.5, 1.0, np.inf], "{:.0%}")
-        '100 % (50 % to ∞)'
-    """
-    parts = np.median(values), min(values), max(values)
-    texts = ["∞" if np.isinf(part) else form.format(part) for part in parts]
-    texts = [text.replace("%", " %") for text in texts]
-    return texts[0] if len(values) == 1 else "{} ({} to {})".format(*texts)
 
 
 def return_statistics(returns: ArrayLike) -> ReturnStatistics:

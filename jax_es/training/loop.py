@@ -24,6 +24,7 @@ from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import MetricsWriter, check_own_records, read_metrics
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
+from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
 from jax_es.training.custom_policy import AnyPolicy, with_policy
@@ -338,9 +339,9 @@ def train_run(
                 workers.say = progress.message
             result = run_training(parts, state, run, progress, check_stop, callbacks)
     progress.message(
-        f"Evaluation return: {result.first_evaluation:.1f} at the start, "
-        f"{result.final_evaluation:.1f} at the end, "
-        f"{result.best_evaluation:.1f} at best. "
+        f"Evaluation return: {significant(result.first_evaluation)} at the start, "
+        f"{significant(result.final_evaluation)} at the end, "
+        f"{significant(result.best_evaluation)} at best. "
         + ending(
             _limits_reached(config, result.state),
             int(result.state.es.generation),

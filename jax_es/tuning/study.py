@@ -24,6 +24,7 @@ from jax_es.checks import ConfigError, from_json, is_of_type, require
 from jax_es.runs.digests import DIGESTS, recorded, warn_unchecked
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE, STUDY_FILE
+from jax_es.runs.wording import significant
 from jax_es.streams import stream
 from jax_es.train_config import TrainConfig
 from jax_es.tuning.search_space import (
@@ -200,10 +201,10 @@ def _train(
             folder.update(rungs=[v if math.isfinite(v) else None for v in values])
         trial.report(values[rung], budget)
         if budget != last and trial.should_prune():
-            say(f"{name} ends at {values[rung]:.1f} after {budget:,} steps")
+            say(f"{name} ends at {significant(values[rung])} after {budget:,} steps")
             study.tell(trial, state=states.PRUNED)
             return
-    say(f"{name} reaches {values[-1]:.1f} after {last:,} steps")
+    say(f"{name} reaches {significant(values[-1])} after {last:,} steps")
     study.tell(trial, values[-1])
 
 

@@ -63,7 +63,7 @@ def test_it_acts_to_the_bit_as_before_and_says_what_it_is(run, monkeypatch, caps
     assert {path.name for path in elsewhere.iterdir()} == names
     np.testing.assert_array_equal(actions(load_policy(elsewhere)), expected)
     text = (elsewhere / "README.md").read_text()
-    assert "in coarse physics (num_substeps 3): **4.0 ± 1.0**" in text
+    assert "in coarse physics (num_substeps 3): **4 ± 1**" in text
     again = re.search(r"^python -m jax_es.train .*$", text, re.M)
     assert again is not None and "--rollout.num-substeps 3" in again[0]
     assert "![An episode](replay.gif)" in text

@@ -69,6 +69,12 @@ def test_the_table_holds_medians_and_ranges(runs):
     ]
 
 
+def test_small_returns_have_significant_digits():
+    small = [record(0, 0, 0.00412), record(1, 100, 0.9531)]
+    first, last, *_ = curves.summary([small, [record(0, 0, 0.0), record(1, 9, 12.0)]])
+    assert (first, last) == ("0.00206 (0 to 0.00412)", "6.48 (0.953 to 12)")
+
+
 def test_a_band_is_the_quartiles_as_far_as_all_runs_reach():
     short = [record(0, 0, 0.0), record(1, 100, 10.0)]
     long = [record(0, 0, 4.0), record(1, 200, 24.0)]

@@ -75,7 +75,7 @@ def test_the_program_draws_and_prints_it(paths, tmp_path, capsys):
     assert plot.main([*arguments, "--reference", "Hopper-v5=20"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"\| mlp \| 4 \| 0\.3\d \(0\.\d\d to 0\.\d\d\) \|", text)
-    assert "| Hopper-v5 | 0.0 | 20.0 |" in text and "| Ant-v5 | 100.0 | 1100.0" in text
+    assert "| Hopper-v5 | 0 | 20 |" in text and "| Ant-v5 | 100 | 1,100 |" in text
     assert (output / "aggregate.png").exists() and (output / "aggregate.svg").exists()
 
 

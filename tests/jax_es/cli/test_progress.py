@@ -98,6 +98,15 @@ def test_plain_lines_are_exact():
     )
 
 
+def test_returns_near_zero_have_significant_digits():
+    stream = io.StringIO()
+    values = {"evaluation_return_mean": 0.00472, "return_mean": -0.0519}
+    with Progress(1, stream=stream, clock=Clock()) as progress:
+        progress.generation_done(make_record(0, **values, return_max=0.953))
+    words = "evaluation   0.00472  mean   -0.0519  max     0.953  length"
+    assert words in stream.getvalue()
+
+
 def test_one_run_of_several_is_named_first(terminal):
     label = "seed 3  run 4/10"
     lines = io.StringIO()

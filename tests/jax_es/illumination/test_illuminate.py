@@ -151,9 +151,13 @@ def test_adapt_prints_a_row_for_each_damage_and_rule(run, capsys):
     where += ["--exhaustive"]
     capsys.readouterr()
     assert adapt.main([str(run), *options, *where]) == 0
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert len(rows) == 2 * 4 and rows[0].startswith("| foot | ite |")
-    assert all(row.rpartition("|")[0].endswith("% ") for row in rows)
+    out, err = capsys.readouterr()
+    rows = out.splitlines()[2:]
+    assert len(rows) == 2 * 4
+    assert rows[0].startswith("| foot | intelligent trial and error |")
+    assert all(row.rpartition("|")[0].endswith((" % ", " none ")) for row in rows)
+    assert "in 2 episodes; the archive says" in err
+    assert "trial 1/2: 16 robots" in err
     assert Path("pictures/recovery.png").stat().st_size > 12_000
     capsys.readouterr()
     assert adapt.main([str(run), *options, *where[:2], "--json"]) == 0

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jax_es.illumination.adaptation import Recovery, table
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.settings import ArchiveConfig, TrialConfig, axes_of
 from jax_es.illumination.trials import Search
@@ -97,3 +98,10 @@ def test_a_trial_that_failed_counts_as_standing(archive):
     it = search(archive)
     it.tell(9, np.nan)
     assert it.fitness == [0.0] and np.isfinite(it.expected()[0]).all()
+
+
+def test_a_table_of_recoveries_names_rules_and_has_no_shares_below_nothing():
+    robot = Recovery("leg", "ite", 0, [1], [-3.9], kept=-3.9, intact=10.0, limit=0.04)
+    assert table([robot]).splitlines()[2] == (
+        "| leg | intelligent trial and error | 1 | -3.90 | -3.90 | -3.90 | none | 0 % |"
+    )

@@ -101,7 +101,7 @@ def change(**fields):
     record["config"]["env"]["id"] = "InvertedPendulum-v5"
     for part, values in fields.items():
         record["config"][part] |= values
-    file.write_text(json.dumps(record))
+    RunDirectory(file.parent).write(record)
 
 
 CALLED = "os:system", "builtins:exec", "os:abort"

@@ -129,7 +129,7 @@ def test_what_is_printed_is_the_study(study):
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
     fields = ["env.max_episode_steps", "es.sigma"]
     assert rows[0] == ["trial", *fields, "env steps", "return"]
-    assert rows[2][3] == "36" and rows[-1][3:] == ["9", "1.0"]
+    assert rows[2][3] == "36" and rows[-1][3:] == ["9", "1"]
     assert {file.name for file in (path / "plots").iterdir()} == {
         "search.png",
         "search.svg",
