@@ -164,11 +164,16 @@ def from_json(cls: type[T], values: Any) -> T:
             if dataclasses.is_dataclass(hints[name]):
                 arguments[name] = from_json(hints[name], value)
             elif isinstance(value, list):
-                arguments[name] = tuple(value)
+                arguments[name] = _tuple(value)
         check_types(arguments, **{name: hints[name] for name in arguments})
     except TypeError as error:
         raise ConfigError(f"{cls.__name__}: {error}; {other_version}.") from error
     return cls(**arguments)
+
+
+def _tuple(value: list[Any]) -> tuple[Any, ...]:
+    """Returns a list, and the lists in it, as tuples."""
+    return tuple(_tuple(each) if isinstance(each, list) else each for each in value)
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:
@@ -202,9 +207,10 @@ def is_of_type(value: object, hint: Any) -> bool:
     if kind is dict:
         return isinstance(value, dict)
     if kind is tuple:
-        return isinstance(value, tuple) and all(
-            is_of_type(each, arguments[0]) for each in value
-        )
+        if not isinstance(value, tuple):
+            return False
+        hints = arguments[:1] * len(value) if ... in arguments else arguments
+        return len(hints) == len(value) and all(map(is_of_type, value, hints))
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)

@@ -109,4 +109,7 @@ def option(field: str, value: object) -> list[str]:
         name = name if value else f"no-{name}"
         return ["--" + ".".join([*parents, name])]
     values = value if isinstance(value, tuple | list) else (value,)
-    return ["--" + ".".join([*parents, name]), *map(str, values)]
+    option = "--" + ".".join([*parents, name])
+    if values and isinstance(values[0], tuple | list):  # given once for each
+        return [word for each in values for word in (option, *map(str, each))]
+    return [option, *map(str, values)]

@@ -1,7 +1,6 @@
 """Named variations: equal to Gymnasium's environments that are changed by hand."""
 
 import gymnasium
-import mujoco
 import numpy as np
 import pytest
 
@@ -9,6 +8,7 @@ from envs.make import make
 from envs.mujoco_env import MujocoVectorEnv
 from envs.variations import NEUTRAL
 from tests.envs.following import follow
+from tests.envs.varied import Varied
 
 VALUES = {
     "mass": 1.07,
@@ -19,40 +19,6 @@ VALUES = {
     "delay": 1,
 }
 MODELS = ("mass", "friction", "gravity")
-
-
-class Varied(gymnasium.Wrapper):
-    """One of Gymnasium's MuJoCo environments, changed by hand."""
-
-    def __init__(self, env, **values):
-        super().__init__(env)
-        self.values = {**NEUTRAL, **values}
-        model = env.unwrapped.model
-        if "mass" in values:
-            model.body_mass *= values["mass"]
-            model.body_inertia *= values["mass"]
-            mujoco.mj_setConst(model, mujoco.MjData(model))
-        model.geom_friction[:, 0] *= self.values["friction"]
-        model.opt.gravity *= self.values["gravity"]
-
-    def noisy(self, observation):
-        std = self.values["observation-noise"]
-        if not std:
-            return observation
-        noise = self.env.unwrapped.np_random.standard_normal(len(observation))
-        return observation + std * noise
-
-    def reset(self, **kwargs):
-        self.before = np.zeros(self.action_space.shape, np.float32)
-        observation, info = self.env.reset(**kwargs)
-        return self.noisy(observation), info
-
-    def step(self, action):
-        action = action * np.float32(self.values["motors"])
-        if self.values["delay"]:
-            action, self.before = self.before, action
-        observation, *rest = self.env.step(action)
-        return self.noisy(observation), *rest
 
 
 def played(env_id, num_steps, variations, rtol=0.0):
