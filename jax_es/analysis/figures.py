@@ -316,7 +316,7 @@ def _value(value: Any) -> str:
         return "as trained"
     if value is True:
         return "yes"
-    return described(value)
+    return f"{value:g}" if isinstance(value, float) else described(value)
 
 
 @style()
