@@ -234,7 +234,10 @@ def obedience() -> str:
 def robustness() -> str:
     """What stored policies return in other environments, by ``evaluate --json``."""
     folder, names = RESULTS / "robustness", ("mass", "friction", "motors")
-    policies = sorted({f.stem.rpartition("-")[0] for f in folder.glob("*.json")})
+    # The last name is measured last: without it a policy is not done.
+    policies = sorted(
+        f.stem.rpartition("-")[0] for f in folder.glob(f"*-{names[-1]}.json")
+    )
     heads, lines, episodes = {}, [], set()
     for policy in policies:
         reports = [read(folder / f"{policy}-{name}.json") for name in names]

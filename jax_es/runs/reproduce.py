@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax_es.presets import (
     PRESETS,
@@ -108,7 +108,7 @@ def option(field: str, value: object) -> list[str]:
     if isinstance(value, bool):
         name = name if value else f"no-{name}"
         return ["--" + ".".join([*parents, name])]
-    values = value if isinstance(value, tuple | list) else (value,)
+    values: Any = value if isinstance(value, tuple | list) else (value,)
     option = "--" + ".".join([*parents, name])
     if values and isinstance(values[0], tuple | list):  # given once for each
         return [word for each in values for word in (option, *map(str, each))]
