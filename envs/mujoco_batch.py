@@ -23,6 +23,7 @@ callers pass ids that came out of ``np.flatnonzero``.
 import ctypes
 import functools
 import math
+import operator
 import tempfile
 import weakref
 from pathlib import Path
@@ -61,7 +62,7 @@ class ContactForceBatch:
     def __init__(self, model: mujoco.MjModel, nsim: int, nthread: int) -> None:
         """Loads the model a second time, in C, and starts the threads."""
         self._lib = _library()
-        self._nsim = nsim
+        self._nsim, self._model = nsim, model
         self._data = mujoco.MjData(model)  # shapes and types of the fields
         # Persistent, because each simulation's contacts must outlive its step.
         self._batch = _make_batch(self._lib, model, nsim, nthread)
@@ -84,6 +85,24 @@ class ContactForceBatch:
         field = self._bind_output(name)
         field.flags.writeable = False
         return field
+
+    def expand(self, name: str) -> np.ndarray:
+        """Gives a field of the model values of each simulation, ``[nsim, …]``.
+
+        ``mjModel``'s of numbers, or ``mjOption``'s as ``opt.gravity``; after masses
+        were written, :meth:`set_const` computes what follows from them.
+        """
+        template = operator.attrgetter(name)(self._model)
+        address = self._lib.mjb_expand(self._batch, name.encode(), None, None)
+        return self._array(address, np.float64, *template.shape)
+
+    def set_const(self, ids: np.ndarray) -> None:
+        """Runs ``mj_setConst`` on simulations' models.
+
+        Raises:
+            SimulationError: MuJoCo raised in some simulations; the others are done.
+        """
+        self._run(ids, (self._lib.mjb_setConst,))
 
     def forward(self, ids: np.ndarray | None = None) -> None:
         """Computes ``mj_forward``, which leaves no contact forces: they become 0.
@@ -213,6 +232,8 @@ def _library() -> ctypes.CDLL:
         ("mjb_error", text, (pointer, integer)),
         ("mjb_warning", pointer, (pointer,)),
         ("mjb_output", pointer, (pointer, text, pointer, pointer)),
+        ("mjb_expand", pointer, (pointer, text, pointer, pointer)),
+        ("mjb_setConst", integer, call),
         ("mjb_forward", integer, (*call, integer)),
         ("mjb_step", integer, (*call, integer, integer)),
         ("mjb_apply", integer, (*call, pointer, pointer, integer)),

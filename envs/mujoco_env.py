@@ -13,7 +13,7 @@ and writing the concatenation as float32 costs no more than writing it as float6
 # (mujoco's names come from compiled modules without type stubs)
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 import gymnasium
@@ -29,6 +29,7 @@ from envs.gait import PARTS, Gait, feet_of
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_tasks import TASKS
 from envs.robot import check, registered_task
+from envs.variations import Variations, rows
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
 _FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
@@ -64,7 +65,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         integrator: of coarse physics; by default the task's.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
-    its strength in the episode, 1 where it is whole and 0 where it is broken.
+    its strength in the episode, 1 where it is whole and 0 where it is broken; or what
+    :meth:`named_variations` returns, ``[num_envs, A + 5]``.
 
     Raises:
         ValueError: the id is not supported, a number is not a positive integer, the
@@ -123,8 +125,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]
         self._generators: list[np.random.Generator | None] = [None] * num_envs
-        self._strength = np.ones((num_envs, model.nu), np.float32)
-        self._is_varied = False
+        self._model = model
+        self._varied: Variations | None = None  # nothing ever was
         self._gait: Gait | None = None
         if isinstance(descriptor, str):
             if descriptor not in PARTS or feet_of(task) is None:
@@ -178,19 +180,37 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             return super().descriptors()
         return self._gait.descriptors()
 
+    def named_variations(self, values: Mapping[str, Any], count: int) -> np.ndarray:
+        """Returns variations ``[count, V]`` by their names.
+
+        Args:
+            values: name of :data:`envs.variations.NEUTRAL`, which says what they mean →
+                a number or ``[count]`` numbers; absent ones are neutral.
+            count: of episodes.
+
+        Raises:
+            ValueError: there is no such name, or a value is out of its range.
+        """
+        return rows(values, count, self._model.nu)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the simulations and their threads."""
-        del self._task, self._gait, self._num_unstable, self._batch
+        del self._task, self._gait, self._num_unstable, self._batch, self._varied
 
     def _start(
         self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
     ) -> dict[str, Any]:
-        self._vary(mask, options.pop("variation", None))
+        variation = options.pop("variation", None)
         if options:
             raise ValueError(
                 f"options: got {sorted(options)}, expected 'reset_mask' and 'variation'"
             )
         ids = np.flatnonzero(mask).astype(np.int32)
+        if variation is not None and self._varied is None:
+            size = self._observations.shape[1]
+            self._varied = Variations(self._model, self._batch, self._task, size)
+        if self._varied is not None:
+            self._varied.start(ids, variation)
         if self._gait is not None:
             self._gait.start(ids)
         self._batch.state[ids] = self._initial_state
@@ -204,7 +224,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                     self._generators[i] = generator
                 task.qpos[i], task.qvel[i] = task.initial_state(generator)
             self._batch.forward(ids)
-            parts = task.observation()
+            parts = self._seen(ids)
             task.remember()
         self._observations[ids] = np.concatenate([p[ids] for p in parts], axis=1)
         return {}
@@ -213,8 +233,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self, actions: np.ndarray, live: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, bool, dict[str, Any]]:
         actions = actions.astype(np.float32, copy=False)
-        if self._is_varied:
-            actions = actions * self._strength
+        if self._varied is not None:
+            actions = self._varied.applied(actions)
         self._task.ctrl[:] = actions
         failed = self._simulate(live)
         if self._gait is not None:
@@ -222,7 +242,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         # Rows that stand still are computed again, to the same values.
         with self._blamed("in step"):
             np.concatenate(
-                self._task.observation(),
+                self._seen(np.flatnonzero(live)),
                 axis=1,
                 out=self._observations,
                 casting="same_kind",
@@ -249,20 +269,12 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         with blamed(self._env_id, when), np.errstate(invalid="ignore", over="ignore"):
             yield
 
-    def _vary(self, mask: np.ndarray, variation: Any) -> None:
-        """Sets the motors' strength in the coming episodes; whole ones without it."""
-        if variation is None:
-            if self._is_varied:
-                self._strength[mask] = 1.0
-            return
-        variation = np.asarray(variation, np.float32)
-        if variation.shape != self._strength.shape:
-            raise ValueError(
-                f"options['variation']: got shape {variation.shape}, expected "
-                f"{self._strength.shape}: each motor's share of its strength"
-            )
-        self._strength[mask] = variation[mask]
-        self._is_varied = True
+    def _seen(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns the observation in pieces, after a step or a start of ``ids``."""
+        parts = self._task.observation()
+        if self._varied is None:
+            return parts
+        return self._varied.seen(ids, parts, self._generators)
 
     def _simulate(self, live: np.ndarray) -> np.ndarray:
         """Steps the live simulations; returns ``[num_envs]``, those that failed."""

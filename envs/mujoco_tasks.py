@@ -66,6 +66,8 @@ class MujocoTask(abc.ABC):
         self.qpos = bind("qpos")
         self.qvel = bind("qvel")
         self.ctrl = bind("ctrl")
+        self.body_mass = model.body_mass
+        """``[B]`` of all simulations, or ``[N, B]`` of each where masses vary."""
 
     def initial_state(
         self, generator: np.random.Generator
@@ -260,7 +262,6 @@ class HumanoidV4(Runner):
         """Binds the other fields that this task reads."""
         super().__init__(model, bind)
         self._body_x = bind("xipos")[:, :, 0]
-        self._body_mass = model.body_mass.copy()
         self._cinert = _rows(bind("cinert"))
         self._cvel = _rows(bind("cvel"))
         self._actuator_forces = bind("qfrc_actuator")
@@ -268,8 +269,8 @@ class HumanoidV4(Runner):
 
     def x_position(self) -> np.ndarray:
         """Returns the mass centre's x, from the last substep's kinematics."""
-        moments = np.einsum("b,nb->n", self._body_mass, self._body_x)
-        return moments / self._body_mass.sum()
+        moments = np.einsum("...b,...b", self.body_mass, self._body_x)
+        return moments / self.body_mass.sum(axis=-1)
 
     def observation(self) -> tuple[np.ndarray, ...]:
         """Returns positions but x and y, velocities, and what the bodies feel."""

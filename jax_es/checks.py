@@ -9,7 +9,7 @@ import reprlib
 import types
 import typing
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from jax_es.spelling import option, spelled
@@ -202,11 +202,16 @@ def from_json(
                 of: Any = next(iter(typing.get_args(hints[name])), None)
                 if isinstance(of, type) and dataclasses.is_dataclass(of):
                     value = [from_json(of, each, remedy) for each in value]
-                arguments[name] = tuple(value)
+                arguments[name] = _tuple(value)
         check_types(arguments, **{name: hints[name] for name in arguments})
     except TypeError as error:
         raise ConfigError(f"{cls.__name__}: {error}; {remedy}.") from error
     return cls(**arguments)
+
+
+def _tuple(value: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns a list, and the lists in it, as tuples."""
+    return tuple(_tuple(each) if isinstance(each, list) else each for each in value)
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:
@@ -240,9 +245,10 @@ def is_of_type(value: object, hint: Any) -> bool:
     if kind is dict:
         return isinstance(value, dict)
     if kind is tuple:
-        return isinstance(value, tuple) and all(
-            is_of_type(each, arguments[0]) for each in value
-        )
+        if not isinstance(value, tuple):
+            return False
+        hints = arguments[:1] * len(value) if ... in arguments else arguments
+        return len(hints) == len(value) and all(map(is_of_type, value, hints))
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)

@@ -54,6 +54,16 @@ Precision: TypeAlias = Literal[
 ]
 """What weights can be rounded to; ``float32`` leaves them as they are."""
 
+Ranges: TypeAlias = Annotated[
+    tuple[tuple[str, float, float], ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(metavar="NAME LOW HIGH"),
+    Range(
+        "a name with two finite numbers, the lower one first",
+        lambda each: all(-math.inf < low <= high < math.inf for _, low, high in each),
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class ESConfig:
@@ -337,6 +347,11 @@ class RolloutConfig:
     """MuJoCo's tasks: train in coarse physics with this integrator; the task's own,
     mostly RK4, if not given. Euler and implicitfast take a quarter of its time a
     physics step, and make it easier to stay up."""
+    variation_range: Ranges = ()
+    """MuJoCo's tasks: each of the population's episodes draws NAME (mass, friction,
+    gravity, motors, observation-noise or delay) from LOW to HIGH, uniformly, both of a
+    pair alike. θ's own evaluation and what reads a run, such as evaluate, do without.
+    Once for each name; of several the last counts."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; one per available core on a CPU, or
     all local accelerators, if not given. A run keeps the number it began with."""
@@ -371,6 +386,8 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         """Checks every field."""
         check_fields(self, "rollout.")
+        last = {entry[0]: entry for entry in self.variation_range}
+        object.__setattr__(self, "variation_range", tuple(last.values()))
 
     @property
     def physics(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Evaluates runs: ``python -m jax_es.evaluate RUN [RUN …]``.
 
 Does a policy return what it is asked for (``--obedience``, ``--target-returns``), and
-does it survive rounded (``--weights``) and noisy weights (``--weight-noise``)? Each
-option is a sweep of its own from the policy as it was trained. All conditions meet the
-same seeds.
+does it survive rounded (``--weights``) and noisy weights (``--weight-noise``), another
+body or floor (``--variation``)? Each option is a sweep of its own from the policy as it
+was trained. All conditions meet the same seeds.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Arguments(WorkerArguments):
     levels: Levels | None = None
     """How many returns --obedience asks for, both ends counted; 9 if not given."""
     picture: Path | None = None
-    """Also draw what was returned against what was asked for into this file (.png,
-    .svg, .pdf)."""
+    """Also draw what was returned against what was asked for, or under each variation,
+    into this file (.png, .svg, .pdf)."""
     weights: tuple[Precision, ...] = ()
     """Also round all weights to each of these, and compute in float32 with the rounded
     values. Integers are symmetric with a scale per output channel; a bias or another
@@ -83,6 +83,15 @@ class Arguments(WorkerArguments):
     weight_noise: tuple[Positive, ...] = ()
     """Also add normal noise of each of these standard deviations to every weight; each
     episode has a draw of its own, so statistics are over draws as well."""
+    variation: Annotated[
+        tuple[tuple[str, ...], ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="NAME VALUE [VALUE ...]"),
+    ] = ()
+    """Also change MuJoCo's environment: factors on mass, friction, gravity or motors,
+    the standard deviation of observation-noise, or a delay of 1 step. Given for several
+    names, all combinations of their values; beside each, its share of the intact
+    return."""
     random_actions: bool = False
     """Also play the episodes with uniformly random actions, as a baseline."""
     trust: bool = False
@@ -112,6 +121,7 @@ class Arguments(WorkerArguments):
             self.levels is None or self.obedience is not None,
             f"--levels {self.levels} has no meaning without --obedience LOW HIGH.",
         )
+        self.variations()  # checks them
         if self.video is not None:
             check_encoder(self.video)
         if self.picture is not None:
@@ -120,9 +130,15 @@ class Arguments(WorkerArguments):
                 f"--picture must end in {', '.join(PICTURES)}, got {self.picture}.",
             )
             require(
-                len(self.commands) > 1,
+                len(self.commands) > 1 or self.variation != (),
                 f"--picture {self.picture} has no meaning without returns that are "
-                "asked for; add --obedience LOW HIGH.",
+                "asked for, or variations; add --obedience LOW HIGH or --variation "
+                "mass 0.95 1.05.",
+            )
+            require(
+                self.commands == () or self.variation == (),
+                f"--picture {self.picture} shows either returns that are asked for or "
+                "variations; leave --variation out.",
             )
 
     @property
@@ -138,6 +154,27 @@ class Arguments(WorkerArguments):
         if self.obedience is None:
             return tuple(dict.fromkeys(self.target_returns))
         return levels(*self.obedience, self.levels or 9)
+
+    def variations(self) -> dict[str, tuple[float, ...]]:
+        """Returns the values of each name."""
+        found: dict[str, tuple[float, ...]] = {}
+        for name, *values in (each or ("",) for each in self.variation):
+            try:
+                numbers = tuple(dict.fromkeys(map(float, values)))
+            except ValueError:
+                numbers = ()
+            require(
+                len(numbers) > 0,
+                f"--variation needs a name and one or more numbers, got "
+                f"{' '.join([name, *values])!r}; write --variation mass 0.95 1.05.",
+            )
+            require(
+                name not in found,
+                f"--variation {name} was given twice; write --variation {name} "
+                f"{' '.join(f'{n:g}' for n in (*found.get(name, ()), *numbers))}.",
+            )
+            found[name] = numbers
+        return found
 
 
 @program
@@ -160,6 +197,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
             arguments.weights,
             arguments.weight_noise,
             arguments.random_actions,
+            arguments.variations(),
         )
         runs = [run for path in arguments.runs for run in find_runs(path)]
         # First, because reading a checkpoint starts JAX.
@@ -196,7 +234,12 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     if arguments.picture is not None:
         from jax_es.analysis import figures
 
-        drawing.save(figures.obedience(reports), arguments.picture, "obedience")
+        if arguments.variation:
+            all_runs = [each for group in evaluated for each in group]
+            figure, name = figures.conditions(all_runs, "variation"), "variations"
+        else:
+            figure, name = figures.obedience(reports), "obedience"
+        drawing.save(figure, arguments.picture, name)
 
 
 def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:

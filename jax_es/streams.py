@@ -12,6 +12,7 @@ import numpy as np
 Purpose = Literal[
     "population tasks",
     "commands",
+    "variations",
     "evaluation tasks",
     "test tasks",
     "weight noise",

@@ -148,7 +148,9 @@ class VectorEnv(Protocol):
     One that describes what episodes did has ``descriptor_size`` (B) and a method
     ``descriptors() → [num_envs, B]``, read as episodes end. One that pays for staying
     healthy has a true ``pays_healthy_reward``, and says how much in
-    ``info["reward_survive"]``, ``[num_envs]``.
+    ``info["reward_survive"]``, ``[num_envs]``. One whose variations have names has
+    ``named_variations(values, count) → [count, V]``, rows of ``"variation"`` from name
+    → a number or ``[count]`` numbers, and raises ``ValueError`` for what it lacks.
     """
 
     num_envs: int

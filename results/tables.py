@@ -232,6 +232,31 @@ def obedience() -> str:
     return table([*heads, "lowest mean", "highest mean"], lines) + said
 
 
+def robustness() -> str:
+    """What stored policies return in other environments, by ``evaluate --json``."""
+    folder, names = RESULTS / "robustness", ("mass", "friction", "motors")
+    # The last name is measured last: without it a policy is not done.
+    policies = sorted(
+        f.stem.rpartition("-")[0] for f in folder.glob(f"*-{names[-1]}.json")
+    )
+    heads, lines, episodes = {}, [], set()
+    for policy in policies:
+        reports = [read(folder / f"{policy}-{name}.json") for name in names]
+        line = [f"`{policy}`", f"{reports[0]['return_mean']:.0f}"]
+        for condition in (c for report in reports for c in report["conditions"][1:]):
+            ((name, value),) = condition["variation"].items()
+            heads[f"{name} {round(100 * value)} %"] = None
+            share, mean = condition["share_of_intact"], condition["return_mean"]
+            line.append(f"{share:.0%} ({mean:.0f})".replace("%", " %"))
+            episodes.add(condition["episodes"])
+        lines.append(line)
+    said = paragraph(
+        f"Mean returns over {either(episodes)} episodes, in the task as it is and in "
+        "brackets under each variation, beside the share of the intact return."
+    )
+    return table(["policy", "intact", *heads], lines) + said
+
+
 def quickstart() -> str:
     """What the quickstart's runs came to, in a sentence or two."""
     rows = read_rows(RESULTS / "learning_curves")
@@ -510,6 +535,7 @@ TABLES = {
     "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
     "pretraining": lambda: learning(RESULTS / "pretraining"),
     "obedience": obedience,
+    "robustness": robustness,
     "speed": speed,
     "small-generations": small_generations,
     "games": games,

@@ -56,9 +56,11 @@ def save_run(path, config, steps=(1,), **record):
     return path
 
 
-def play(policy, seed):
+def play(policy, seed, env=None):
     """One episode of a loaded policy in a plain Gymnasium loop: return and length."""
-    env = gymnasium.make(policy.env_id, max_episode_steps=SHORT.env.max_episode_steps)
+    if env is None:
+        limit = SHORT.env.max_episode_steps
+        env = gymnasium.make(policy.env_id, max_episode_steps=limit)
     observation, _ = env.reset(seed=int(seed))
     policy.reset()
     total, length, reward, done = 0.0, 0, 0.0, False

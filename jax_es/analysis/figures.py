@@ -179,11 +179,15 @@ def aggregated(
 
 
 @style()
-def conditions(evaluations: Sequence[Evaluation]) -> Figure:
+def conditions(evaluations: Sequence[Evaluation], only: str | None = None) -> Figure:
     """Draws returns under changed conditions, one panel for each thing changed.
 
     A line is a run: the median and the quartiles of its episodes under each condition,
     first of all as it was trained.
+
+    Args:
+        evaluations: of the runs, under the same conditions.
+        only: the one thing whose panel is drawn; of all that were changed if not given.
     """
     from jax_es.evaluation.conditions import BASE, Condition
 
@@ -192,7 +196,11 @@ def conditions(evaluations: Sequence[Evaluation]) -> Figure:
         for name, value in vars(condition).items():
             if value is not None:
                 panels[name].append(condition)
-    panels = {name: shown for name, shown in panels.items() if len(shown) > 1}
+    panels = {
+        name: shown
+        for name, shown in panels.items()
+        if len(shown) > 1 and only in (None, name)
+    }
     figure, axes = subplots(len(panels))
     looks = assign_looks({n: n for n in _short_names([e.path for e in evaluations])})
     for axis, (name, shown) in zip(axes, panels.items(), strict=True):
@@ -300,11 +308,13 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _value(value: Any) -> str:
+    from jax_es.evaluation.conditions import described
+
     if value is None:
         return "as trained"
     if value is True:
         return "yes"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else described(value)
 
 
 @style()

@@ -2,13 +2,15 @@
 
 All conditions of a run meet the same environment seeds and run in the same compiled
 programs of the batched rollout engine: another target return is the tasks' command,
-rounding is other values, and noisy weights are the members of a population.
+another body or floor is their variation, rounding is other values, and noisy weights
+are the members of a population.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.tasks import Tasks
+from jax_es.rollout.variations import varied
 from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.streams import stream
 from jax_es.train_config import differences, differing
@@ -50,6 +53,8 @@ class Condition:
     """Standard deviation of the noise on every weight."""
     random_actions: Literal[True] | None = None
     """Actions are uniformly random instead of the policy's: a baseline."""
+    variation: tuple[tuple[str, float], ...] | None = None
+    """What is changed about the environment, by names."""
 
     def __str__(self) -> str:
         """Names the condition in tables.
@@ -61,10 +66,21 @@ class Condition:
         parts = []
         for name, value in vars(self).items():
             if value is not None:
-                words = f"{value:.10g}" if isinstance(value, float) else str(value)
-                words = "" if value is True else f" {words}"
+                words = "" if value is True else f" {described(value)}"
                 parts.append(name.replace("_", " ") + words)
         return ", ".join(parts) or "base"
+
+
+def described(value: Any) -> str:
+    """Returns what is changed to which value, as a table or a picture says it.
+
+    Example:
+        >>> described((("mass", 1.05), ("delay", 1.0))), described(0.1)
+        ('mass 1.05 delay 1', '0.1')
+    """
+    if isinstance(value, tuple):
+        return " ".join(f"{name} {number:.10g}" for name, number in value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 BASE = Condition()
@@ -76,13 +92,25 @@ def sweeps(
     weights: Sequence[Precision] = (),
     weight_noise: Sequence[float] = (),
     random_actions: bool = False,
+    variations: Mapping[str, Sequence[float]] | None = None,
 ) -> list[Condition]:
-    """Lists the base condition and each sweep from it; sweeps are not crossed."""
+    """Lists the base condition and each sweep from it; sweeps are not crossed.
+
+    Args:
+        target_returns: to ask for.
+        weights: what they are rounded to.
+        weight_noise: standard deviations.
+        random_actions: whether they are a condition.
+        variations: of the environment, name → values, whose grid is one sweep.
+    """
+    grid = itertools.product(*(variations or {}).values())
+    changed = [tuple(zip(variations or {}, each, strict=True)) for each in grid]
     swept = [
         *(Condition(target_return=value) for value in target_returns),
         *(Condition(weights=value) for value in weights),
         *(Condition(weight_noise=value) for value in weight_noise),
         *([Condition(random_actions=True)] if random_actions else []),
+        *(Condition(variation=value) for value in changed if value),
     ]
     return [BASE, *dict.fromkeys(swept)]
 
@@ -144,6 +172,8 @@ def prepare(
             groups.append(group)
         parts = group.parts
         check_fits(trained, parts.policy, parts.env.single_observation_space)
+        for condition in conditions:
+            _varied(episode_tasks(parts, 1, 0), parts, condition)
         if any(condition.target_return is not None for condition in conditions):
             try:
                 check_asked(group.parts.policy, trained.config)
@@ -204,6 +234,7 @@ def evaluate(
     tasks = episode_tasks(parts, num_episodes, seed)
     if condition.random_actions:
         return play_at_random(parts.env, tasks)
+    tasks = _varied(tasks, parts, condition)
     target = condition.target_return
     if target is None and getattr(parts.policy, "reads_command", False):
         # One program for all conditions.
@@ -220,6 +251,13 @@ def evaluate(
         population = _perturbed(mean, condition.weight_noise, noise_seed, num_episodes)
         tasks = tasks._replace(member=2 * np.arange(num_episodes, dtype=np.int32))
     return parts.rollout.evaluate(population, tasks, trained.view())
+
+
+def _varied(tasks: Tasks, parts: EvaluationParts, condition: Condition) -> Tasks:
+    """Returns tasks in the environment that a condition says."""
+    if condition.variation is None:
+        return tasks
+    return varied(tasks, parts.env, dict(condition.variation), "--variation")
 
 
 def _perturbed(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_es.evaluation import obedience
-from jax_es.evaluation.conditions import BASE, Condition, Evaluation
+from jax_es.evaluation.conditions import BASE, Condition, Evaluation, described
 from jax_es.evaluation.rank_test import rank_test
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
@@ -33,6 +33,7 @@ CELLS = {
     "mean return ± std": "{return_mean} ± {return_std}",
     "median": "{return_median}",
     "quartiles": "{return_quartile_1} to {return_quartile_3}",
+    "of intact": "{share_of_intact:.0%}",
     "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
     "episodes": "{episodes}",
     "not finite": "{nonfinite_returns}",
@@ -92,10 +93,8 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
         **summary(evaluation.results[BASE]),
     }
     if len(evaluation.results) > 1:
-        report["conditions"] = [
-            {**dataclasses.asdict(condition), **summary(result)}
-            for condition, result in evaluation.results.items()
-        ]
+        found = summaries([evaluation])
+        report["conditions"] = [_values(c) | each for c, each in found.items()]
         report["rank_tests"] = rank_tests([evaluation])
     if (measured := obedience.measured(evaluation)) is not None:
         report["obedience"] = nulled(measured._asdict())
@@ -120,14 +119,39 @@ def experiment_report(
     runs = [run_report(each, checkpoint, seed) for each in evaluations]
     report: dict[str, Any] = {"runs": runs}
     if len(evaluations) > 1:
-        report["over_runs"] = [
-            {**dataclasses.asdict(c), **summary_over_runs(evaluations, c)}
-            for c in evaluations[0].results
-        ]
+        found = summaries(evaluations)
+        report["over_runs"] = [_values(c) | each for c, each in found.items()]
         report["rank_tests"] = rank_tests(evaluations)
         if measured := obedience.over_runs(evaluations):
             report["obedience"] = measured
     return report
+
+
+def summaries(evaluations: Sequence[Evaluation]) -> dict[Condition, dict[str, Any]]:
+    """Summarises each condition of a run, or over several runs.
+
+    Varied environments have ``share_of_intact``, the mean return divided by that in the
+    environment as it is; None where that is not positive.
+    """
+    if len(evaluations) == 1:
+        found = {c: summary(each) for c, each in evaluations[0].results.items()}
+    else:
+        conditions = evaluations[0].results
+        found = {c: summary_over_runs(evaluations, c) for c in conditions}
+    intact = found[BASE].get("return_mean", 0.0)
+    for condition, each in found.items():
+        if condition.variation is not None:
+            is_known = intact > 0 and "return_mean" in each
+            each["share_of_intact"] = each["return_mean"] / intact if is_known else None
+    return found
+
+
+def _values(condition: Condition) -> dict[str, Any]:
+    """Returns what a condition changes, as JSON."""
+    values = dataclasses.asdict(condition)
+    if condition.variation is not None:
+        values["variation"] = dict(condition.variation)
+    return values
 
 
 def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -169,18 +193,15 @@ def table(experiments: Sequence[Sequence[Evaluation]]) -> str:
     for evaluations in experiments:
         paths = [str(evaluation.path) for evaluation in evaluations]
         shown = [
-            (path, condition, summary(result))
+            (path, *each)
             for path, evaluation in zip(paths, evaluations, strict=True)
-            for condition, result in evaluation.results.items()
+            for each in summaries([evaluation]).items()
         ]
         name = paths[0]
         if len(evaluations) > 1:
             # Of characters: runs/hopper-seed0 and runs/hopper-seed1: runs/hopper-seed*.
             name = f"{os.path.commonprefix(paths)}* ({len(paths)} runs)"  # noqa: RUF071
-            shown += [
-                (name, condition, summary_over_runs(evaluations, condition))
-                for condition in evaluations[0].results
-            ]
+            shown += [(name, *each) for each in summaries(evaluations).items()]
         method = evaluations[0].trained.method.title
         rows += [_row(run, method, condition, found) for run, condition, found in shown]
         tests += [
@@ -203,6 +224,9 @@ def _row(
     written = {name: significant(value, 2) for name, value in returns.items()}
     for head, cell in CELLS.items():
         is_known = "return_mean" in found or "{return" not in cell
+        if "{share" in cell and found.get("share_of_intact") is None:
+            row[head] = ""  # as of all that is not varied
+            continue
         row[head] = cell.format(**found | written) if is_known else "none is finite"
     return row
 
@@ -210,6 +234,7 @@ def _row(
 def _aligned(rows: Sequence[dict[str, str]]) -> str:
     """Returns a table without columns that tell nothing."""
     plain = {"run": rows[0]["run"], "method": OPENAI_ES.title, "not finite": "0"}
+    plain["of intact"] = ""
     names = [n for n in rows[0] if {row[n] for row in rows} != {plain.get(n)}]
     cells = [names, *([row[name] for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -229,6 +254,7 @@ def write_csv(
         {
             **_origin(evaluation, checkpoint, seed),
             **dataclasses.asdict(condition),
+            "variation": condition.variation and described(condition.variation),
             **dict.fromkeys(STATISTICS),
             **summary(result),
         }

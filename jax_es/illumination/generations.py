@@ -18,6 +18,7 @@ from jax_es.illumination.emitters import (
 from jax_es.illumination.settings import ArchiveConfig, axes_of
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import view_of
+from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord
 from jax_es.training.generation import evaluation_tasks, population_tasks
 from jax_es.training.objective import fitness, per_member, score
@@ -80,7 +81,11 @@ class Illumination:
         population = self.emitter.ask(self.generation, self.archive.elites())
         count = config.evaluation.num_episodes
         evaluation = evaluation_tasks(config.seed, self.generation, count, limit)
-        tasks = population_tasks(config, self.generation, limit, population.size)
+        if config.rollout.variation_range:
+            evaluation = varied(evaluation, self._parts.env)
+        tasks = population_tasks(
+            config, self.generation, limit, population.size, env=self._parts.env
+        )
         result = self._parts.rollout.evaluate(
             population, evaluation.followed_by(tasks), view_of(config, None), on_step
         )

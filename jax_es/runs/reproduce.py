@@ -115,5 +115,8 @@ def option(field: str, value: object) -> list[str]:
     if isinstance(value, bool):
         name = name if value else f"no-{name}"
         return ["--" + ".".join([*parents, name])]
-    values = value if isinstance(value, tuple | list) else (value,)
-    return ["--" + ".".join([*parents, name]), *map(str, values)]
+    values: Any = value if isinstance(value, tuple | list) else (value,)
+    option = "--" + ".".join([*parents, name])
+    if values and isinstance(values[0], tuple | list):  # given once for each
+        return [word for each in values for word in (option, *map(str, each))]
+    return [option, *map(str, values)]

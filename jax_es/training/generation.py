@@ -25,6 +25,7 @@ from jax_es.rollout.observation_statistics import (
 )
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
+from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
@@ -43,7 +44,7 @@ from jax_es.training.objective import (
 )
 from jax_es.training.parts import Parts, reference_shape
 from jax_es.training.recording import rollout_fields
-from jax_es.types import PyTree, needs_reference
+from jax_es.types import PyTree, VectorEnv, needs_reference
 
 
 class TrainState(NamedTuple):
@@ -174,7 +175,9 @@ def run_generation(
     # Further pairs are drawn like the population's own.
     size = 2 * state.num_pairs if state.num_pairs else population.size
     asks = asked(config.es, state.commands, generation)
-    members = population_tasks(config, generation, state.step_cap, size, asks)
+    members = population_tasks(
+        config, generation, state.step_cap, size, asks, parts.env
+    )
     result = parts.rollout.evaluate(
         population, evaluation.followed_by(members), view(config, state), on_step
     )
@@ -234,12 +237,13 @@ def population_tasks(
     step_cap: int,
     size: int,
     asks: Asked | None = None,
+    env: VectorEnv | None = None,
 ) -> Tasks:
     """Lists a generation's episodes: ``[P/2, episodes per member, 2]``, flattened.
 
-    Two successive members share their environment seed and command (common random
-    numbers): an antithetic pair where there are pairs. The last of an odd number has no
-    partner.
+    Two successive members share their environment's seed and variation and their
+    command (common random numbers): an antithetic pair where there are pairs. The last
+    of an odd number has no partner.
 
     Args:
         config: of the run.
@@ -247,6 +251,7 @@ def population_tasks(
         step_cap: the limit on each episode, in environment steps.
         size: P, the number of members.
         asks: for which returns episodes are asked, if they are.
+        env: that knows variations by their names; needed if some are drawn.
     """
     episodes, num_pairs = config.es.episodes_per_member, -(-size // 2)
     rng = stream(config.seed, "population tasks", generation)
@@ -262,22 +267,35 @@ def population_tasks(
         observed[rng.choice(total, count, replace=False)] = True
     command = None
     if asks is not None:
-        drawn = population_commands(asks, config.seed, generation, groups, episodes)
-        command = np.broadcast_to(drawn[:, :, None], members.shape)[exist]
-    return Tasks(
+        commands = population_commands(asks, config.seed, generation, groups, episodes)
+        command = np.broadcast_to(commands[:, :, None], members.shape)[exist]
+    tasks = Tasks(
         member=members[exist],
         seed=seeds[exist],
         max_steps=np.full(total, step_cap, np.int32),
         observed=observed,
         command=command,
     )
+    if env is None or not config.rollout.variation_range:
+        return tasks
+    rng = stream(config.seed, "variations", generation)
+    values = {}
+    for name, low, high in config.rollout.variation_range:
+        drawn = rng.uniform(low, high, (groups, episodes, 1))
+        values[name] = np.broadcast_to(drawn, members.shape)[exist]
+    return varied(tasks, env, values)
 
 
 def mean_tasks(parts: Parts, state: TrainState) -> Tasks:
-    """Lists the evaluation episodes of a state's mean, with commands if it has some."""
+    """Lists the evaluation episodes of a state's mean, with commands if it has some.
+
+    None is varied.
+    """
     config, generation = parts.config, int(state.es.generation)
     count, limit = config.evaluation.num_episodes, parts.env.max_episode_steps
     tasks = evaluation_tasks(config.seed, generation, count, limit)
+    if config.rollout.variation_range:
+        tasks = varied(tasks, parts.env)
     asks = asked(config.es, state.commands, generation)
     if asks is None:
         return tasks

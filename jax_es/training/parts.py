@@ -23,7 +23,8 @@ from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import EpisodeResults, Evaluator
 from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
-from jax_es.rollout.tasks import Tasks
+from jax_es.rollout.tasks import Tasks, tasks_of_mean
+from jax_es.rollout.variations import varied
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.trust import remember
 from jax_es.train_config import TrainConfig, policy_kind
@@ -220,6 +221,9 @@ def _build(
         )
         for size in groups
     )
+    if ranges := config.rollout.variation_range:  # checks them
+        ends = {name: [low, high] for name, low, high in ranges}
+        varied(tasks_of_mean(np.arange(2), 1), envs[0], ends)
     observation_space = envs[0].single_observation_space
     hidden_entries(config.env.hide_observation, observation_space.shape)  # checks them
     policy = make_policy(

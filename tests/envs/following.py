@@ -3,7 +3,9 @@
 import numpy as np
 
 
-def follow(env, singles, num_steps, draw=None, rtol=0.0, on_step=lambda info: None):
+def follow(
+    env, singles, num_steps, draw=None, rtol=0.0, on_step=lambda info: None, **options
+):
     """Plays both side by side: equal to the bit, rewards but for ``rtol``.
 
     An ended episode is followed by the next at once, and two begin again in the middle,
@@ -16,6 +18,7 @@ def follow(env, singles, num_steps, draw=None, rtol=0.0, on_step=lambda info: No
         draw: returns the actions of a step; samples of the spaces if not given.
         rtol: tolerance on rewards.
         on_step: called with the info dictionary of each step.
+        **options: further ones of our resets.
 
     Returns:
         How many episodes each slot began.
@@ -34,7 +37,9 @@ def follow(env, singles, num_steps, draw=None, rtol=0.0, on_step=lambda info: No
                 1000 * i + count if count % 2 else None
                 for i, count in enumerate(episodes.tolist())
             ]
-            observations, _ = env.reset(seed=seeds, options={"reset_mask": due})
+            observations, _ = env.reset(
+                seed=seeds, options={"reset_mask": due, **options}
+            )
             for i in np.flatnonzero(due):
                 expected, _ = singles[i].reset(seed=seeds[i])
                 assert np.array_equal(observations[i], np.asarray(expected, env_type))

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -37,6 +38,7 @@ from jax_es.training.load_policy import (
     load_policy,
 )
 from models import DecisionTransformerConfig, MLPConfig
+from tests.envs.varied import Varied
 from tests.made_runs import SHORT, play, results_of, save_run
 
 LIMIT = SHORT.env.max_episode_steps
@@ -135,6 +137,52 @@ def test_random_actions_heed_no_policy(runs):
     env.action_space.seed(int(stream(seed, "random actions").integers(2**31)))
     rewards = [env.step(env.action_space.sample())[1] for _ in range(LIMIT)]
     assert first[0] == pytest.approx(sum(map(float, rewards)), rel=1e-9)
+
+
+def test_varied_environments_are_those_changed_by_hand(runs, folder, capsys):
+    """In the table of a grid, with each share of the intact return; in a picture."""
+    arguments = [str(runs / "mlp"), "--checkpoint", "last", "--episodes", "3"]
+    arguments += ["--variation", "mass", "0.8", "1.25", "--variation", "motors", "0.5"]
+    assert main([*arguments, "--json", "--picture", "grid.svg"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert "mass 1.25 motors 0.5" in (folder / "grid.svg").read_text()
+    intact, *rows = report["conditions"]
+    assert intact["variation"] is None and "share_of_intact" not in intact
+    values = [{"mass": mass, "motors": 0.5} for mass in (0.8, 1.25)]
+    assert [row["variation"] for row in rows] == values
+    assert report["rank_tests"][0]["changed"] == "variation"
+    policy = load_policy(runs / "mlp", "last")
+    for row in rows:
+        env = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
+        env = Varied(env, **row["variation"])
+        returns = [play(policy, seed, env)[0] for seed in seeds(3)]
+        assert row["return_mean"] == pytest.approx(np.mean(returns), rel=1e-3)
+        intact_mean = intact["return_mean"]
+        share = row["return_mean"] / intact_mean if intact_mean > 0 else None
+        assert row["share_of_intact"] == share
+    results = {BASE: [4.0], Condition(variation=(("mass", 0.9),)): [3.0]}
+    header, _, first, second, *_ = table([[made(results)]]).splitlines()
+    assert "of intact" in header and "75%" in second and "%" not in first
+    assert "mass 0.9" in second
+
+
+@pytest.mark.slow
+def test_a_gait_survives_another_body_if_constants_are_hidden(folder, capsys):
+    """The stored linear Humanoid falls at once if all masses grow by 5 %."""
+    stored = Path(__file__).parents[3] / "results" / "policies" / "humanoid-linear"
+    path = shutil.copytree(stored, folder / "hidden")
+    record = json.loads((path / "config.json").read_text())
+    assert "hide_constants" not in record["config"]["rollout"]
+    record["config"]["rollout"]["hide_constants"] = True
+    (path / "config.json").write_text(json.dumps(record))
+    returns = []
+    for run in (stored, path):
+        given = ["--episodes", "10", "--variation", "mass", "1.05", "--json"]
+        assert main([str(run), *given]) == 0
+        intact, heavy = json.loads(capsys.readouterr().out)["conditions"]
+        assert intact["return_mean"] > 6500
+        returns.append(heavy["return_mean"])
+    assert returns[0] < 300 and returns[1] >= 1500
 
 
 def test_conditions_are_sweeps_from_the_base_without_repetition():
