@@ -26,6 +26,10 @@ class ConfigError(ValueError):
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
+    def __str__(self) -> str:
+        """Spells it for its reader."""
+        return spelled(super().__str__())
+
 
 def printable(text: str) -> str:
     r"""Escapes what is no visible character: line ends, codes that terminals obey.
@@ -38,10 +42,6 @@ def printable(text: str) -> str:
         c if c.isprintable() or unicodedata.category(c) == "Zs" else repr(c)[1:-1]
         for c in text
     )
-
-    def __str__(self) -> str:
-        """Spells it for its reader."""
-        return spelled(super().__str__())
 
 
 def require(condition: bool, message: str) -> None:
