@@ -141,7 +141,7 @@ def test_more_epochs_continue_a_finished_run(folder, capsys, refused):
     said = "Nothing is left to train: the run has reached epochs 3; raise that"
     assert said in capsys.readouterr().err
     resume = [*TINY, "--name", "a", "--resume"]
-    words = "learning_rate was 0.001, now 0.5"
+    words = "--learning-rate was 0.001, now 0.5"
     refused(pretrain.main, [*resume, "--learning-rate", "0.5"], words)
     refused(pretrain.main, [*resume, "--epochs", "2"], "epochs must be at least 3")
     refused(pretrain.main, [*TINY, "--name", "a"], "holds a run already")

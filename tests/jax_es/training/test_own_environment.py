@@ -183,7 +183,7 @@ def test_a_hidden_number_is_hidden_from_whoever_acts(refused):
     observation, _ = make_learning_env(config).reset(seed=0)
     assert observation[2] == 0 and observation[:2].all()
     words = (
-        "env.hide_observation 3 names nothing in observations of the shape (3,); "
+        "--env.hide-observation 3 names nothing in observations of the shape (3,); "
         "choose indices from 0 to 2"
     )
     refused(train.main, [*tiny, "--env.hide-observation", "0", "3"], words)

@@ -261,7 +261,7 @@ def test_the_command_line_resumes_it(sources, folder, capsys, refused):
     shutil.rmtree(folder / "clone")
     for arguments, words in (
         (["--init", "other"], "init was 'clone', now 'other'"),
-        (["--init-checkpoint", "last"], "init_checkpoint was 'best', now 'last'"),
+        (["--init-checkpoint", "last"], "--init-checkpoint was 'best', now 'last'"),
         (options[:-2], "init was 'clone', now None"),
     ):
         refused(train.main, [*arguments, "--resume", "--name", "new"], words)
