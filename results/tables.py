@@ -33,8 +33,12 @@ MARKED = re.compile(
     r"(<!-- results: ([\w-]+) -->\n).*?(\n<!-- end: \2 -->)", flags=re.DOTALL
 )
 
-OMITTED_FIELDS = ("seed", "checkpoint_every", "rollout.num_threads", *ROUNDING_ALONE)
-"""What a row's command does not name: the seed is S, the rest is up to the machine."""
+OMITTED_FIELDS = (
+    *("seed", "checkpoint_every", "rollout.num_threads", "rollout.hide_constants"),
+    *ROUNDING_ALONE,
+)
+"""What a row's command does not name: the seed is S, docs/results/index.md tells of
+constants, and the rest is up to the machine."""
 
 DEFAULTS = {
     "sac": TeacherSettings(),
