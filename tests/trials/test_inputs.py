@@ -139,7 +139,7 @@ RECORDS = [
     (field("policy.hidden_sizes", [3]), EVALUATE, "another network"),
     (field("policy.hidden_sizes", [10**9, 10**9]), EVALUATE, "weights would take"),
     (field("es.sigma", "much"), RESUME, RUN),
-    (field("rollout.num_devices", 99), RESUME, "num_devices"),
+    (field("rollout.num_devices", 99), RESUME, "num-devices"),
     (field("speed", 1), RESUME, "speed"),
     (entry(RUN, method=["sac"]), EVALUATE, "method must be one of"),
     (entry(RUN, machine=5), "report runs/es", "machine must be dict"),
@@ -268,6 +268,6 @@ def test_terminals_of_another_kind_get_the_same_line(variables, tmp_path):
     )
     assert (ended.stdout, ended.stderr) == (
         "",
-        "error: es.rank must be at least 1, got 0; the default is 1. (--help lists all "
-        "options)\n",
+        "error: --es.rank must be at least 1, got 0; the default is 1. (--help lists "
+        "all options)\n",
     )
