@@ -168,9 +168,9 @@ def ended(config: TrainConfig, state: TrainState, found: float) -> str:
     since = int(state.es.generation) - now.best_generation
     length, enough = phase.plateau_generations, phase.return_reached
     if phase.env_steps is not None and steps >= phase.env_steps:
-        return f"it has had {steps:,} environment steps"
+        return f"its environment steps are over, {steps:,}"
     if phase.generations is not None and generations >= phase.generations:
-        return f"it has had {generations} generations"
+        return f"its generations are over, {generations}"
     if enough is not None and found >= enough:
         return f"an evaluation returned {found:.1f}, at least {enough:g}"
     is_low = phase.plateau_floor is not None and now.mean < phase.plateau_floor
