@@ -12,7 +12,7 @@ simulate the same (except under the condition ``own-actions``).
   1000 steps, ends an episode; under ``untrained`` and ``own-actions`` a fall does,
   after some twenty steps. ``whole``: four tasks a slot, from the first to the last,
   with an eighth of the slots except with ``--full``. ``length-25`` to ``length-1000``:
-  150 000 steps of episodes of that mean length, from the first to the last.
+  150,000 steps of episodes of that mean length, from the first to the last.
 - ``update``: noise and update, as the steps/s of the episodes of its pairs.
 """
 

@@ -56,7 +56,7 @@ NETWORKS = {
 }
 OBEDIENCE = {
     "spearman": "{:.2f}".format,
-    "error_of_reached": "{:.0%}".format,
+    "error_of_reached": "{:,.0%}".format,
     "error_of_asked": "{:.0%}".format,
     "slope": "{:.2f}".format,
     "reached_lowest": significant,
@@ -199,7 +199,7 @@ def robots_published() -> str:
         level = figure["return"]
         unit = next(unit for unit in ("steps", "core_hours") if unit in figure)
         say = {"steps": count, "core_hours": "{:.1f} core hours".format}[unit]
-        line = [figure["task"], f"{level:g}", figure["who"], say(figure[unit])]
+        line = [figure["task"], significant(level), figure["who"], say(figure[unit])]
         for policy in policies:
             of_policy = runs.get((figure["task"], policy), ())
             costs = [costs_to_reach(run, level).get(unit) for run in of_policy]
@@ -219,7 +219,7 @@ def obedience() -> str:
         reports += seeds
         asked = [row["target_return"] for row in seeds[0]["conditions"][1:]]
         line = [f"`{folder.name}`", str(len(seeds))]
-        line.append(f"{asked[0]:g} to {asked[-1]:g}")
+        line.append(f"{significant(asked[0])} to {significant(asked[-1])}")
         for name in OBEDIENCE:
             found = [seed["obedience"][name] for seed in seeds]
             found = [math.inf if value is None else value for value in found]
@@ -294,7 +294,14 @@ def thresholds() -> str:
             ]
             others = [count(level["es"]), count(level["trpo"])]
             name = "" if index else task
-            lines.append([name, f"{value:g} ({level['percent']} %)", *reached, *others])
+            lines.append(
+                [
+                    name,
+                    f"{significant(value)} ({level['percent']} %)",
+                    *reached,
+                    *others,
+                ]
+            )
     heads = ["task", "return", *policies, "ES, Salimans et al.", "TRPO, there"]
     return table(heads, lines).rstrip()
 
@@ -397,7 +404,7 @@ def speed() -> str:
 
 
 def small_generations() -> str:
-    """How fast generations of 150 000 steps are, beside an older version."""
+    """How fast generations of 150,000 steps are, beside an older version."""
     reports = {
         version: [
             read(file)
@@ -410,7 +417,7 @@ def small_generations() -> str:
         if "/length-" not in name:
             continue
         _, network, length = name.split("/")
-        line = [f"`{network}`", length.removeprefix("length-")]
+        line = [f"`{network}`", f"{int(length.removeprefix('length-')):,}"]
         for runs in reports.values():
             rows = [next(r for r in run["rows"] if r["name"] == name) for run in runs]
             ratios = sorted(row["ratio_to_physics"] for row in rows)

@@ -17,15 +17,22 @@ import jax
 import pytest
 
 import jax_es
-from jax_es import train
+from jax_es import plot, train
 from jax_es.__main__ import PROGRAMS
 from jax_es.cli.options import parse_options
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.config import (
+    STRATEGIES,
+    EnvConfig,
+    ESConfig,
+    EvaluationConfig,
+    RolloutConfig,
+)
 from jax_es.es.noise import FullNoise
 from jax_es.es.novelty import NoveltyOptions
 from jax_es.presets import PRESETS
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import records_so_far
+from jax_es.runs.wording import significant
 from jax_es.train_config import differences
 from jax_es.training.build import TrainConfig, make_noise, make_policy
 from jax_es.training.loop import train_run
@@ -240,7 +247,12 @@ def test_the_sample_output_is_the_median_run():
         f"evaluation {record.evaluation_return_mean:9.1f}  "
         f"mean {record.return_mean:9.1f}  max {record.return_max:9.1f}  "
     ) in line
-    assert f"runs/{name}-…/" in rest[0]
+    end = records_so_far(ROOT / "results" / "learning_curves" / name)[-1]
+    values = end.evaluation_return_mean, end.best_evaluation_return
+    last, best = map(significant, values)
+    assert f"{last} at the end, {best} at best. Ended after 100 gen" in rest[0]
+    assert f"and {record.total_env_steps:,} environment steps: num_gen" in rest[0]
+    assert f"runs/{name}-…/" in rest[1]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
@@ -248,9 +260,9 @@ def test_the_three_figures_are_of_the_tables(page):
     said = " ".join(PAGES[page].split())
     robots = (ROOT / "docs" / "results" / "index.md").read_text()
     robots = robots.replace("\xa0", " ")
-    of_three = "| linear | 0, 1, 2 | 4875 (4168 to 4933) | 4.08 M | 6 |"
+    of_three = "| linear | 0, 1, 2 | 4,875 (4,168 to 4,933) | 4.08 M | 6 |"
     assert f"| HalfCheetah-v5 {of_three}" in robots
-    assert "a return of 4 875 (4 168 to 4 933, three seeds)" in said
+    assert "a return of 4,875 (4,168 to 4,933, three seeds)" in said
     assert "In 6 minutes on one core" in said
     command = "half-cheetah-clipup --policy linear"
     assert f"`python -m jax_es.train {command}`" in said
@@ -261,7 +273,28 @@ def test_the_three_figures_are_of_the_tables(page):
     rows = json.loads((ROOT / "results" / "benchmark.json").read_text())["rows"]
     speed = {row["name"]: f"{row['steps_per_second']:,.0f}" for row in rows}
     for name in ("generation/humanoid-dt-fast", "generation/humanoid-dt", "physics"):
-        assert speed[name].replace(",", " ") in said
+        assert speed[name] in said
+
+
+def test_thousands_have_a_comma():
+    code = r"```.*?```|`[^`]*?`|\]\([^)]*\)|<!--.*?-->|<(?:a|img)\b[^>]*>"
+    ports = ("6379", "10002", "19999")
+    for page in PAGES:
+        text = re.sub(code, "`", (ROOT / page).read_text(), flags=re.DOTALL)
+        assert not re.findall(r"\b\d{1,3}[ \xa0\u2009\u202f]\d{3}\b", text), page
+        long = re.findall(r"(?<![\d.,\w-])\d{4,}(?!\.?\d|\w)", text)
+        years = map(str, range(1990, 2031))
+        assert {*long} <= {*ports, *years}, page
+
+
+def test_all_strategies_and_figures_are_named():
+    training, plots = (PAGES[f"docs/guides/{n}.md"] for n in ("training", "evaluation"))
+    (named,) = re.findall(r"`--strategy` is one of (.*?)\n\n", training, re.DOTALL)
+    assert set(re.findall(r"`([\w-]+)`", named)) == {*STRATEGIES}
+    figures = typing.get_args(typing.get_type_hints(plot.Arguments)["figure"])
+    table = plots[plots.index("| `--figure` | shows |") :].split("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert {*rows, "all"} == {*figures}
 
 
 def test_the_readme_is_short():

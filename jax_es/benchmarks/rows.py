@@ -42,7 +42,7 @@ UPDATE_PAIRS = {
     "hero-dt-fast": 2048,
     "atari-cnn": 2048,
 }
-"""Pairs of an update where 20 000 would take more than some seconds."""
+"""Pairs of an update where 20,000 would take more than some seconds."""
 
 GENERATION_STEPS = 150_000
 """Environment steps of a generation of a mean length, about."""
@@ -122,7 +122,7 @@ class Work:
 
     full: bool = False
     """The long form: every row, whole generations of 512 pairs with all slots, updates
-    of 20 000 (hours)."""
+    of 20,000 (hours)."""
     num_slots: Annotated[int, Range("at least 4", lambda n: n >= 4)] | None = None
     """Slots of every row, instead of each network's own."""
     num_groups: Count | None = None
