@@ -152,7 +152,9 @@ def card(
         shown = f'<video src="{video}" controls></video>'
     trust = ", trust=True" if trust_option(run) else ""
     versions = ", ".join(f"{k} {v}" for k, v in record.get("versions", {}).items())
-    again = command(config, record["preset"], method=method)
+    again = command(
+        config, record["preset"], leave_out=["rollout.num_devices"], method=method
+    )
     # JSON is YAML.
     yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in heading.items())
     parts = [

@@ -141,11 +141,10 @@ class Variant:
                 for run in self.runs
             )
         )
-        commands = [
-            command(run.config, preset, 1, self.newer, method) for run in self.runs
-        ]
+        unsaid = {*self.newer, "rollout.num_devices"}  # the program fills these in
+        commands = [command(run.config, preset, 1, unsaid, method) for run in self.runs]
         if is_experiment:
-            commands = [command(self.first.config, preset, len(seeds), self.newer)]
+            commands = [command(self.first.config, preset, len(seeds), unsaid)]
         # Somebody else's record may say anything, and this line is pasted.
         recorded = self.record.get("git_commit") or ""
         if commit := re.fullmatch(r"([0-9a-f]{7,64})(\+?)", recorded):

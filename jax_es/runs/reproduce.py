@@ -91,8 +91,6 @@ def command(
         words += ["--algo", method.name]
         # A teacher is only evaluated by rollouts, and has no options for them.
         leave_out = [*leave_out, *(f for f in start.changes if f.startswith("rollout"))]
-    # The program fills the devices in; how many there are is the machine's affair.
-    leave_out = [*leave_out, "rollout.num_devices"]
     changed = {field: value for field, (_, value) in start.changes.items()}
     for field, value in {**changed, **method.settings}.items():
         if field not in leave_out:

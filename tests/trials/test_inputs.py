@@ -131,7 +131,7 @@ RECORDS = [
     (entry(RUN, config={}), EVALUATE, RUN),
     (field("env.id", "Gone-v0"), EVALUATE, "Gone-v0"),
     (field("env.id", "gone_module:Env-v0"), RESUME, "--trust"),
-    (field("policy.kind", "os:system"), RESUME, "--trust"),
+    (field("policy.kind", "subprocess:call"), RESUME, "--trust"),
     (field("env.wrappers", ["os:abort"]), EVALUATE, "--trust"),
     (field("env.kwargs", {"task": "builtins:exec"}), RESUME, "--trust"),
     (field("env.id", "a\n\x1b[2J:B-v0"), EVALUATE, r"names a\n\x1b[2J:B-v0, for"),
