@@ -18,6 +18,7 @@ from jax_es.imitation.demonstrations import first_seed
 from jax_es.imitation.recording_env import RecordingEnv
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.wording import significant
 from jax_es.training.build import TrainConfig, make_policy
 from jax_es.training.load_policy import load_mean, load_policy, spaces
 from models import DecisionTransformerConfig, MLPConfig
@@ -161,7 +162,7 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
     out, err = capsys.readouterr()
     first, second, third, last = out.splitlines()
     assert first == f"Dataset: 5 episodes, {steps} steps in {path}"
-    assert second.startswith(f"Returns: {np.mean(returns):.1f} ± ")
+    assert second.startswith(f"Returns: {significant(np.mean(returns))} ± ")
     assert third.startswith("Lengths: ")
     assert last.endswith("MINARI_DATASETS_PATH=datasets, minari.load_dataset('a-v0')")
     assert err.splitlines()[-1].startswith("episodes      5  return ")
