@@ -133,8 +133,11 @@ def _violated(hint: Any, value: Any) -> Iterator[str]:
     if origin is Literal and value not in arguments:
         yield f"one of {', '.join(arguments)}"
     elif origin is tuple and isinstance(value, tuple | list):
-        for element in value:
-            yield from _violated(arguments[0], element)
+        hints = arguments[:1] * len(value) if ... in arguments else arguments
+        if len(hints) != len(value):
+            yield str(hint)
+        for kind, element in zip(hints, value, strict=False):
+            yield from _violated(kind, element)
     elif origin in (typing.Union, types.UnionType):
         found = [next(_violated(kind, value), "") for kind in arguments]
         if all(found):

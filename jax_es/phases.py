@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import json
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.spelling import as_fields
 
 if typing.TYPE_CHECKING:
     from jax_es.train_config import TrainConfig
@@ -36,6 +38,7 @@ _FIXED = {
     "hide_constants",
     "evaluation": "",
 }
+_FIELD = re.compile(r"(?<![\w./:'\"-])((?:env|es|evaluation|policy|rollout)\.\w+)")
 _PARTS = {"es": ESConfig, "rollout": RolloutConfig, "evaluation": EvaluationConfig}
 
 CHANGEABLE = tuple(
@@ -120,11 +123,15 @@ def check_phases(config: "TrainConfig") -> None:
 
 @contextlib.contextmanager
 def naming(number: int) -> Iterator[None]:
-    """Says of a ``ConfigError`` raised inside which phase it is about, from 1."""
+    """Says of a ``ConfigError`` raised inside which phase it is about, from 1.
+
+    Fields are spelled as the file of phases has them.
+    """
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"phase {number}: {error}") from error
+        quoted = _FIELD.sub(r'"\1"', as_fields(error.args[0]))
+        raise ConfigError(f"phase {number}: {quoted}") from error
 
 
 def _check_ends(phase: Phase, is_last: bool) -> None:

@@ -47,7 +47,12 @@ def spelled(text: str) -> str:
         >>> spelled("add --rollout.no-observation-statistics or --es.num-pairs 3")
         'add rollout.observation_statistics False or es.num_pairs 3'
     """
-    return text if _is_program.get() else _IN_PYTHON.sub(_as_argument, text)
+    return text if _is_program.get() else as_fields(text)
+
+
+def as_fields(text: str) -> str:
+    """Returns a message as Python's users, and files of settings, spell it."""
+    return _IN_PYTHON.sub(_as_argument, text)
 
 
 def _as_argument(match: re.Match[str]) -> str:

@@ -251,9 +251,11 @@ def require_same(
     what: str, changed: dict[str, tuple[object, object]], remedy: str
 ) -> None:
     """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
-    pairs = changed.items()
+    # JAX's settings are variables of the environment.
+    words = {name: name if name.isupper() else option(name) for name in changed}
     listed = "; ".join(
-        f"{option(name)} was {was!r}, now {now!r}" for name, (was, now) in pairs
+        f"{words[name]} was {was!r}, now {now!r}"
+        for name, (was, now) in changed.items()
     )
     require(
         not changed,
