@@ -12,12 +12,19 @@ from pathlib import Path
 import pytest
 
 import jax_es
+from jax_es.runs import trust
 from tests.trials import inputs
 from tests.trials.conftest import contents, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always")]
 
 ROOT = Path(jax_es.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_trusted(monkeypatch):
+    """Other tests of this process may have named what these read from folders."""
+    monkeypatch.setattr(trust, "_named", set())
 
 
 def refused(command: str, world: Path, capsys, words) -> None:

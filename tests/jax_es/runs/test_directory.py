@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, printable
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.files import check_place
@@ -77,7 +77,7 @@ def test_a_resume_under_other_settings_of_jax_is_refused(run):
 def test_a_run_that_does_not_say_its_settings_had_the_usual_ones(run):
     record = json.loads((run.path / "config.json").read_text())
     del record["jax"]
-    (run.path / "config.json").write_text(json.dumps(record))
+    run.write(record)
     run.check_resumable(TrainConfig())
     with (
         jax.default_matmul_precision("highest"),
@@ -175,7 +175,7 @@ def is_refused(folder: Path) -> bool:
     try:
         check_place(folder)
     except ConfigError as error:
-        assert f"{folder}"[:99] in str(error)
+        assert printable(f"{folder}")[:99] in str(error)
         return True
     return False
 
@@ -230,7 +230,7 @@ def test_names_are_of_any_script(name):
 
 @pytest.mark.parametrize("name", [*"\\#%?*+:~!\n\0\u200d\u202e🙂²½", "a\udcffb"])
 def test_names_have_no_other_characters(name):
-    with pytest.raises(ConfigError, match="--name must consist of letters"):
+    with pytest.raises(ConfigError, match="must consist of letters"):
         check_new_name(f"a{name}")
 
 

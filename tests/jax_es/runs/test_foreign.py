@@ -16,6 +16,7 @@ from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
+from jax_es.runs import trust
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
 from jax_es.train_config import TrainConfig, to_dict
@@ -25,6 +26,12 @@ from tests.made_runs import TINY
 from tests.trials import inputs
 
 MODULES = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_trusted(monkeypatch):
+    """Other tests of this process may have named what these read from folders."""
+    monkeypatch.setattr(trust, "_named", set())
 
 
 @pytest.fixture(scope="module")
