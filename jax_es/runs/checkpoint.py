@@ -68,6 +68,7 @@ from typing import Any, NamedTuple
 
 import orbax.checkpoint as ocp
 
+from jax_es.runs.files import check_regular
 from jax_es.runs.state_arrays import as_stored, like_template
 from jax_es.types import PyTree
 
@@ -149,6 +150,7 @@ class Checkpoints:
         if path is None:
             raise CheckpointError(self._missing(which))
         try:
+            check_regular(path)
             with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
                 state = checkpointer.restore(path / _STATE)
         # Orbax documents no errors; any of them means that the step is of no use.

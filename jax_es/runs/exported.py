@@ -15,6 +15,7 @@ import safetensors.numpy
 from jax_es.checks import ConfigError
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, Restored
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.files import check_regular
 from jax_es.runs.state_arrays import as_stored
 from jax_es.types import PyTree
 
@@ -36,6 +37,7 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
     try:
+        check_regular(file)
         state = ocp.tree.from_flat_dict(safetensors.numpy.load_file(file), sep="/")
         step = int(state["es"]["generation"])
     except (OSError, KeyError, TypeError, safetensors.SafetensorError) as error:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from jax_es.checks import ConfigError
-from jax_es.runs.files import whole_file
+from jax_es.runs.files import check_regular, whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
@@ -106,11 +106,13 @@ def records_so_far(run_directory: str | os.PathLike[str]) -> list[GenerationReco
 def _lines(path: Path) -> list[bytes]:
     """Returns all whole lines of a file, without their ends."""
     try:
+        check_regular(path)
         # What follows the last line end is being written, or a kill cut it short.
         return path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
+        why = error.strerror or error
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): give the directory of a run"
+            f"{path} cannot be read ({why}): give the directory of a run"
         ) from error
 
 
