@@ -1,17 +1,17 @@
-"""One worker: a process of one core, which holds an engine that a recipe made.
+"""One worker: a process of one thread, which holds an engine that a recipe made.
 
-Nothing heavy is imported here: the process is bound to its core first, so that XLA and
-the simulators start as many threads as they find cores, which is one.
+Nothing heavy is imported here: what says how many threads XLA and the libraries start
+is set first. The operating system places them, beside whatever else the cores do.
 """
 
-import contextlib
-import itertools
 import os
-import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+THREADS = ("PJRT_NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that say how many threads XLA and the libraries start."""
 
 
 class Place(NamedTuple):
@@ -32,14 +32,12 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Any = None
-        self._held: socket.socket | None = None
 
     def place(self) -> Place:
-        """Binds the worker to a core, and says where it is."""
+        """Confines the worker to one thread and the CPU, and says where it is."""
         import ray
 
-        core, self._held = take_core()
-        _bind(core)
+        os.environ |= {"JAX_PLATFORMS": "cpu", **dict.fromkeys(THREADS, "1")}
         node = ray.get_runtime_context().get_node_id()
         address = ray.util.get_node_ip_address()
         return Place(node, address, os.getpid(), processes_here())
@@ -93,32 +91,3 @@ def processes_here() -> str:
     """Names the machine and the container whose processes this one sees."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-
-
-def take_core() -> tuple[int, socket.socket]:
-    """Chooses a core that the fewest workers of this machine hold, of any program.
-
-    Returns:
-        The core, and what holds it until it is closed or the process ends.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    for place in itertools.count():
-        for core in cores:
-            held = socket.socket(socket.AF_UNIX)
-            try:
-                # A name that begins with 0 is no file, and one process alone has it.
-                held.bind(f"\0jax-es-core-{core}-{place}")
-            except OSError:
-                held.close()
-            else:
-                return core, held
-    raise AssertionError("unreachable")
-
-
-def _bind(core: int) -> None:
-    """Binds the process to a core, and computations to the CPU."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    for thread in Path("/proc/self/task").iterdir():
-        # Ray's own threads end now and then.
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread.name), {core})

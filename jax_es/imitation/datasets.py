@@ -17,7 +17,7 @@ import numpy as np
 from jax_es.checks import ConfigError, optional, require
 from jax_es.config import EnvConfig
 from jax_es.runs.digests import DIGESTS, check_digests, replacing
-from jax_es.runs.files import open_lock, read_json
+from jax_es.runs.files import check_regular, open_lock, read_json
 from jax_es.train_config import TrainConfig
 
 DATA_FOLDER = "data"
@@ -76,23 +76,25 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
     observed, acted = spaces(config)
     _check_space(path, "observes", stored.observation_space, observed)
     _check_space(path, "acts in", stored.action_space, acted)
-    num_steps, at = int(stored.total_steps), 0
-    require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
     seen = np.uint8 if observed.dtype == np.uint8 else np.float32
     done = np.int32 if hasattr(acted, "n") else np.float32
-    episodes = Episodes(
-        np.zeros((num_steps, *(observed.shape or ())), seen),
-        np.zeros((num_steps, *(acted.shape or ())), done),
-        np.zeros(num_steps, np.float32),
-        np.zeros(stored.total_episodes, np.int64),
-    )
     with _readable(path):
+        num_steps, at = int(stored.total_steps), 0
+        require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
+        episodes = Episodes(
+            np.zeros((num_steps, *(observed.shape or ())), seen),
+            np.zeros((num_steps, *(acted.shape or ())), done),
+            np.zeros(num_steps, np.float32),
+            np.zeros(stored.total_episodes, np.int64),
+        )
         for i, episode in enumerate(stored.iterate_episodes()):
             here = slice(at, at := at + len(episode.rewards))
             episodes.observations[here] = episode.observations[:-1]
             episodes.actions[here] = episode.actions
             episodes.rewards[here] = episode.rewards
             episodes.lengths[i] = len(episode.rewards)
+        if at != num_steps:
+            raise ValueError(f"total_steps is {num_steps}, and it holds {at}")
     return episodes
 
 
@@ -130,19 +132,26 @@ def open_dataset(path: Path) -> Any:
     Checks its digests; warns if it has none.
     """
     minari = import_minari()
-    metadata = read_json(path / DATA_FOLDER / METADATA_FILE)
+    folder = path / DATA_FOLDER
+    metadata = read_json(folder / METADATA_FILE)
+    entries = metadata if isinstance(metadata, dict) else {}
+    spaces = [entries.get(name) for name in ("observation_space", "action_space")]
     # Without a space, Minari makes the environment of the metadata to find out, whose
     # entry point may be any function of any module.
     require(
-        {"observation_space", "action_space"} <= set(metadata),
+        all(isinstance(space, str) for space in spaces),
         f"dataset {path} names no spaces, and the environment that it names is never "
         "made, since that may run any code; choose a dataset with both spaces.",
     )
-    ours = metadata.get(OUR_METADATA)
+    ours = entries.get(OUR_METADATA)
     entry = ours.get(DIGESTS) if isinstance(ours, dict) else None
     with _readable(path):
-        check_digests(path / DATA_FOLDER, entry, path)
-        return minari.MinariDataset(path / DATA_FOLDER)
+        check_regular(folder)
+        check_digests(folder, entry, path)
+        storage = minari.dataset.minari_storage.MinariStorage.read(folder)
+        if last := storage.total_episodes:  # before what is as long as that
+            next(iter(storage.get_episode_metadata([last - 1])))
+        return minari.MinariDataset(storage)
 
 
 def import_minari() -> Any:
@@ -240,10 +249,14 @@ def _readable(path: Path) -> Iterator[None]:
     """Says in one line that Minari or HDF5 cannot read a dataset."""
     try:
         yield
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+    except ConfigError:
+        raise
+    # Minari documents no errors, and asserts.
+    except Exception as error:
+        why = _line(error) or type(error).__name__
         raise ConfigError(
-            f"dataset {path} cannot be read ({_line(error)}); collect it again, or "
-            "restore it from a copy."
+            f"dataset {path} cannot be read ({why}); collect it again, or restore it "
+            "from a copy."
         ) from error
 
 

@@ -80,6 +80,7 @@ from typing import Any, NamedTuple
 import orbax.checkpoint as ocp
 
 from jax_es.runs.digests import check_digests, recorded, write_digests
+from jax_es.runs.files import check_regular
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.state_arrays import as_stored, like_template
 from jax_es.types import PyTree
@@ -165,6 +166,7 @@ class Checkpoints:
         step, record = _order(path)[0], self.directory.parent / CONFIG_FILE
         entry = recorded(record)
         try:
+            check_regular(path)
             check_digests(path, entry, record, step, step=step)
             with _quiet(), ocp.PyTreeCheckpointer() as checkpointer:
                 state = checkpointer.restore(path / _STATE)

@@ -16,6 +16,7 @@ from jax_es.checks import ConfigError
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints, Restored
 from jax_es.runs.digests import check_digests, recorded, write_digests
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.files import check_regular
 from jax_es.runs.folders import CONFIG_FILE
 from jax_es.runs.state_arrays import as_stored
 from jax_es.types import PyTree
@@ -44,6 +45,7 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     record = run.path / CONFIG_FILE
     entry = recorded(record)
     try:
+        check_regular(file)
         check_digests(run.path, entry, record)
         state = ocp.tree.from_flat_dict(safetensors.numpy.load_file(file), sep="/")
         step = int(state["es"]["generation"])

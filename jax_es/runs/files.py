@@ -22,6 +22,7 @@ def open_lock(folder: Path) -> IO[bytes]:
         OSError: if nothing can be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    check_regular(folder / LOCK_FILE)
     file = (folder / LOCK_FILE).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,9 +32,17 @@ def open_lock(folder: Path) -> IO[bytes]:
     return file
 
 
+def check_regular(path: Path) -> None:
+    """Raises ``OSError`` for a pipe or the like, also in a folder: it may never end."""
+    for each in (path, *path.rglob("*")):
+        if each.exists() and not (each.is_file() or each.is_dir()):
+            raise OSError(f"{each} is no file")
+
+
 def read_json(file: Path) -> Any:
     """Reads a JSON file; raises ``ConfigError`` if it cannot be read."""
     try:
+        check_regular(file)
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not readable JSON: {error}") from error

@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 
 from jax_es.checks import ConfigError, require
-from jax_es.runs.files import whole_file
+from jax_es.runs.files import check_regular, whole_file
 from jax_es.runs.records import FIELDS, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
@@ -143,11 +143,13 @@ def check_own_records(
 def _lines(path: Path) -> list[bytes]:
     """Returns all whole lines of a file, without their ends."""
     try:
+        check_regular(path)
         # What follows the last line end is being written, or a kill cut it short.
         return path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
+        why = error.strerror or error
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): give the directory of a run"
+            f"{path} cannot be read ({why}): give the directory of a run"
         ) from error
 
 

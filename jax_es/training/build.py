@@ -40,6 +40,9 @@ from jax_es.training.custom_policy import make_custom_policy
 from jax_es.training.shards import check_shards, on_workers
 from jax_es.types import Policy, VectorEnv
 
+MOST_SUBSTEPS = 4096
+"""Physics steps in a step of the environment, which nothing can interrupt."""
+
 
 def make_env(
     config: EnvConfig,
@@ -56,6 +59,12 @@ def make_env(
         f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
         for name, value in config.options.items()
     }
+    skip = config.kwargs.get("frame_skip")
+    require(
+        not isinstance(skip, int) or skip <= MOST_SUBSTEPS,
+        f"env.kwargs.frame_skip must be at most {MOST_SUBSTEPS}, got {skip}; leave it "
+        "out.",
+    )
     given["env.descriptor"] = config.described_by or None
     if rollout is not None:
         given["rollout.vectorization_mode"] = rollout.vectorization_mode

@@ -20,7 +20,7 @@ class TuningConfig:
     """Runs a trial, their seeds counting up from --seed."""
     value: Literal["median", "mean"] = "median"
     """What a trial is worth: median or mean of its runs' best evaluations."""
-    rungs: Count = 3
+    rungs: Annotated[int, Range("in [1, 63]", lambda n: 1 <= n <= 63)] = 3
     """Budgets that a trial trains to, one after another, the last max-env-steps (of
     each run); trials that are not among the best at one end there. 1 ends none."""
     reduction_factor: Annotated[int, Range("at least 2", lambda n: n >= 2)] = 3

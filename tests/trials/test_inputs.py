@@ -112,15 +112,33 @@ def lines(file, change):
     return edit
 
 
+def pipe(path):
+    """Puts a pipe in a file's place, which nobody ever writes into."""
+
+    def edit():
+        Path(path).unlink(missing_ok=True)
+        os.mkfifo(path)
+
+    return edit
+
+
 def better(lines):
     """Gives records another best evaluation."""
     name = b'"best_evaluation_return": '
     return [line.replace(name, name + b"9") for line in lines]
 
 
+def exported_pipe():
+    """Exports a run, as an earlier version did, with a pipe for weights."""
+    Path("exported").mkdir()
+    shutil.copy(RUN, "exported")
+    pipe("exported/model.safetensors")()
+
+
 RUN = "runs/es/config.json"
 EXPERIMENT = "runs/many/experiment.json"
 EPISODES = "datasets/pole-v0/data/main_data.hdf5"
+METADATA = "datasets/pole-v0/data/metadata.json"
 METRICS = "runs/es/metrics.jsonl"
 LAST = "runs/es/checkpoints/last/2"
 
@@ -154,6 +172,9 @@ RECORDS = [
     (entry(RUN, git_commit=5), "plot runs/es", "git_commit must be str"),
     (without(RUN), RESUME, "config.json"),
     (without(RUN), f"train {inputs.TINY} --name es", "holds a run"),
+    (field("env.kwargs", {"frame_skip": 10**9}), EVALUATE, "env.kwargs.frame_skip"),
+    (pipe("runs/es/.lock"), RESUME, "runs/es/.lock is no file"),
+    (exported_pipe, "evaluate exported", "exported/model.safetensors"),
     # An experiment's.
     (content(EXPERIMENT, b"{}"), SEEDS, EXPERIMENT),
     (entry(EXPERIMENT, num_seeds="2"), SEEDS, "num_seeds must be int"),
@@ -173,14 +194,49 @@ RECORDS = [
         f"{EVALUATE} --checkpoint 2",
         f"{LAST} cannot be read",
     ),
+    (
+        pipe(f"{LAST}/state/_METADATA"),
+        f"{EVALUATE} --checkpoint 2",
+        f"{LAST} cannot be read",
+    ),
     (replaced("runs/es/checkpoints", "runs/cart/checkpoints"), RESUME, "does not fit"),
     # Datasets.
     (without(EPISODES), PRETRAIN, "pole-v0"),
     (content(EPISODES, b"HDF?" * 99), PRETRAIN, "pole-v0"),
     (without("datasets/pole-v0"), CONTINUE, "pole-v0"),
+    (pipe(EPISODES), PRETRAIN, "main_data.hdf5 is"),
+    (content(METADATA, b"[]"), PRETRAIN, "pole-v0"),
+    *(
+        (entry(METADATA, **values), command, "pole-v0")
+        for values in (
+            {"data_format": "arrow"},
+            {"data_format": "parchment"},
+            {"observation_space": None},
+            {"action_space": '{"type": "Sphere"}'},
+            {"total_steps": 10**12},
+            {"total_steps": "many"},
+            {"total_steps": [1]},
+            {"total_episodes": 10**9},
+            {"total_episodes": None},
+        )
+        for command in (PRETRAIN, CONTINUE)
+    ),
 ]
 
 
+@pytest.fixture
+def in_time():
+    """Fails what does not end, as to read from a pipe."""
+    previous = signal.signal(
+        signal.SIGALRM, lambda *_: pytest.fail("it does not end within five minutes")
+    )
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.usefixtures("in_time")
 @pytest.mark.parametrize(("edit", "command", "word"), RECORDS)
 def test_a_file_that_became_something_else(edit, command, word, world, capsys):
     edit()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -14,7 +15,7 @@ import pytest
 
 import jax_es
 from jax_es.checks import ConfigError
-from jax_es.distributed import session, worker, workers
+from jax_es.distributed import session, workers
 from jax_es.distributed.member import Patience
 from jax_es.evaluation import conditions
 from jax_es.imitation.demonstrations import Player
@@ -174,19 +175,28 @@ def test_jobs_of_workers_that_fail_run_again(started, tmp_path, monkeypatch):
             squares(team, files)
 
 
-def test_workers_of_all_programs_share_the_cores_evenly(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {9001, 9000})
-    with contextlib.ExitStack() as stack:
+class Threads:
+    """An engine that says where it may run, and names its threads."""
 
-        def take():
-            core, held = worker.take_core()
-            stack.enter_context(held)
-            return core, held
+    def close(self):
+        pass
 
-        taken = [take() for _ in range(5)]
-        assert [core for core, _ in taken] == [9000, 9001, 9000, 9001, 9000]
-        taken[1][1].close()  # its process has ended
-        assert take()[0] == 9001
+    def look(self, shared):
+        import jax
+
+        jax.numpy.ones((99, 99)).sum().block_until_ready()
+        threads = Path("/proc/self/task").glob("*/comm")
+        names = [thread.read_text().strip() for thread in threads]
+        return os.sched_getaffinity(0), names.count("tf_XLAEigen")
+
+
+def test_a_worker_has_one_thread_on_whichever_core_is_free(started):
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    looked = []
+    with workers_of(started, 1) as team:
+        team.use(Threads)
+        team.run("look", None, [()], looked.append)
+    assert looked == [(os.sched_getaffinity(0), 1)]
 
 
 class Settings(Arithmetic):

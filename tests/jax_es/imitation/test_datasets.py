@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -149,7 +150,8 @@ def test_a_damaged_dataset_and_an_empty_one(root):
     file.write_bytes(file.read_bytes()[:-100])
     assert f"dataset {root / 'a-v0'} cannot be read (" in refused("a-v0", config())
     metadata = file.with_name("metadata.json")
-    metadata.write_text(metadata.read_text().replace('steps": 3', 'steps": 0'))
+    empty = {"total_steps": 0, "total_episodes": 0}
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), **empty}))
     assert "holds no episode" in refused("a-v0", config())
 
 
@@ -165,3 +167,38 @@ def test_no_entry_point_of_a_dataset_is_called(root, missing):
     metadata.write_text(json.dumps(stored))
     assert "names no spaces" in refused("a-v0", config())
     assert not (root / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("data_format", "arrow", "pyarrow"),
+        ("data_format", "parchment", "parchment"),
+        ("observation_space", '{"type": "Sphere"}', "cannot be read ("),
+        ("observation_space", None, "names no spaces"),
+        ("total_steps", 10**12, "cannot be read ("),
+        ("total_steps", 2, "cannot be read ("),
+        ("total_steps", 4, "total_steps is 4, and it holds 3"),
+        ("total_steps", "many", "'many'"),
+        ("total_episodes", 10**9, "episode_999999999"),
+        ("total_episodes", [1], "cannot be read ("),
+        ("env_spec", "[]", "cannot be read ("),
+    ],
+)
+def test_metadata_that_say_something_else(name, value, why, root):
+    create("a-v0", box(4, bound=np.inf), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    file = root / "a-v0" / "data" / "metadata.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    assert why in refused("a-v0", config())
+
+
+def test_metadata_of_another_kind_and_a_pipe_for_episodes(root):
+    create("a-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    data = root / "a-v0" / "data"
+    (data / "metadata.json").write_text("[]")
+    assert "names no spaces" in refused("a-v0", config())
+    create("b-v0", box(4), box(1), np.ones((4, 4)), np.ones((3, 1)))
+    file = root / "b-v0" / "data" / "main_data.hdf5"
+    file.unlink()
+    os.mkfifo(file)
+    assert "main_data.hdf5 is no file" in refused("b-v0", config())
