@@ -246,12 +246,12 @@ def robustness() -> str:
     heads, lines, episodes = {}, [], set()
     for policy in policies:
         reports = [read(folder / f"{policy}-{name}.json") for name in names]
-        line = [f"`{policy}`", f"{reports[0]['return_mean']:.0f}"]
+        line = [f"`{policy}`", significant(reports[0]["return_mean"])]
         for condition in (c for report in reports for c in report["conditions"][1:]):
             ((name, value),) = condition["variation"].items()
             heads[f"{name} {round(100 * value)} %"] = None
             share, mean = condition["share_of_intact"], condition["return_mean"]
-            line.append(f"{share:.0%} ({mean:.0f})".replace("%", " %"))
+            line.append(f"{share:.0%} ({significant(mean)})".replace("%", " %"))
             episodes.add(condition["episodes"])
         lines.append(line)
     said = paragraph(

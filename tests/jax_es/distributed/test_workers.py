@@ -15,7 +15,7 @@ import pytest
 
 import jax_es
 from jax_es.checks import ConfigError
-from jax_es.distributed import session, workers
+from jax_es.distributed import session, worker, workers
 from jax_es.distributed.member import Patience
 from jax_es.evaluation import conditions
 from jax_es.imitation.demonstrations import Player
