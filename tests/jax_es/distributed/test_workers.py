@@ -262,7 +262,7 @@ def test_ray_that_starts_too_slowly_costs_one_line(monkeypatch):
     with pytest.raises(ConfigError) as caught, session.open_workers(1):
         pass
     line = str(caught.value)
-    assert line.startswith("--workers: Ray does not start (The current node timed out.")
+    assert line.startswith("workers: Ray does not start (The current node timed out.")
     assert "when the machine is less busy" in line
     assert "\n" not in line and len(line) < 500
 

@@ -167,6 +167,7 @@ def test_varied_environments_are_those_changed_by_hand(runs, folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* holds no digests")
 def test_a_gait_survives_another_body_if_constants_are_hidden(folder, capsys):
     """The stored linear Humanoid falls at once if all masses grow by 5 %."""
     stored = Path(__file__).parents[3] / "results" / "policies" / "humanoid-linear"

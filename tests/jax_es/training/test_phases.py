@@ -83,9 +83,12 @@ def test_humanoid_ends_in_its_own_physics(kind):
 @pytest.mark.parametrize(
     ("phases", "words"),
     [
-        ((Phase(changes={"es.sigma": -1.0}),), "phase 1: es.sigma must be positive"),
+        ((Phase(changes={"es.sigma": -1.0}),), 'phase 1: "es.sigma" must be positive'),
         ((Phase(generations=1), Phase(changes={"seed": 1})), "phase 2: seed may not"),
-        ((Phase(changes={"policy.width": 1}),), "phase 1: policy.width may not change"),
+        (
+            (Phase(changes={"policy.width": 1}),),
+            'phase 1: "policy.width" may not change',
+        ),
         ((Phase(), Phase()), "phase 1: it has no end"),
         ((Phase(generations=0),), "phase 1: generations must be at least 1, got 0"),
     ],
