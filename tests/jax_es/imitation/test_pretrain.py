@@ -104,7 +104,7 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
     assert "240 steps, mean return 40" in first
     assert [line.split()[:2] for line in epochs] == [["epoch", "1/2"], ["epoch", "2/2"]]
     assert "asked-40" in epochs[0]
-    assert "dataset's episodes: 40.0" in dataset
+    assert "dataset's episodes: 40." in dataset
     assert "metrics.jsonl" in metrics
     assert evaluate.endswith("jax_es.evaluate runs/clone")
 
