@@ -200,7 +200,7 @@ def from_json(
         require(not unknown, f"{cls.__name__} has no field {unknown}; {remedy}.")
         for name, value in arguments.items():
             if dataclasses.is_dataclass(hints[name]):
-                arguments[name] = from_json(hints[name], value)
+                arguments[name] = from_json(hints[name], value, remedy)
             elif isinstance(value, list | tuple):
                 of: Any = next(iter(typing.get_args(hints[name])), None)
                 if isinstance(of, type) and dataclasses.is_dataclass(of):
@@ -227,9 +227,12 @@ def check_types(values: Any, **expected: Any) -> dict[str, Any]:
         raise TypeError(f"an object is expected, got {reprlib.repr(values)}")
     for name, kind in expected.items():
         if not is_of_type(values.get(name), kind):
-            expected_type = kind.__name__ if isinstance(kind, type) else kind
+            found = (typing.get_origin(kind), typing.get_args(kind))
+            kinds = found[1] if found[0] in (typing.Union, types.UnionType) else [kind]
+            names = [getattr(each, "__name__", str(each)) for each in kinds]
+            words = " or ".join(names).replace("NoneType", "None")
             got = reprlib.repr(values.get(name))
-            raise TypeError(f"{name} must be {expected_type}, got {got}")
+            raise TypeError(f"{name} must be {words}, got {got}")
     return values
 
 

@@ -338,9 +338,10 @@ def train_run(
             if workers is not None:
                 workers.say = progress.message
             result = run_training(parts, state, run, progress, check_stop, callbacks)
+    first = result.first_evaluation
+    began = "" if math.isnan(first) else f"{significant(first)} at the start, "
     progress.message(
-        f"Evaluation return: {significant(result.first_evaluation)} at the start, "
-        f"{significant(result.final_evaluation)} at the end, "
+        f"Evaluation return: {began}{significant(result.final_evaluation)} at the end, "
         f"{significant(result.best_evaluation)} at best. "
         + ending(
             _limits_reached(config, result.state),

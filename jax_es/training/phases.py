@@ -14,6 +14,7 @@ import jax
 
 from jax_es.es.optimizers import make_optimizer
 from jax_es.phases import in_phase, naming
+from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
 from jax_es.training.generation import (
     Generation,
@@ -172,13 +173,13 @@ def ended(config: TrainConfig, state: TrainState, found: float) -> str:
     if phase.generations is not None and generations >= phase.generations:
         return f"its generations are over, {generations}"
     if enough is not None and found >= enough:
-        return f"an evaluation returned {found:.1f}, at least {enough:g}"
+        return f"an evaluation returned {significant(found)}, at least {enough:g}"
     is_low = phase.plateau_floor is not None and now.mean < phase.plateau_floor
     if length is None or since < length or is_low:
         return ""
     return (
-        f"the running mean of the population's return, {now.mean:.1f}, was "
-        f"{now.best:.1f} {since} generations before"
+        f"the running mean of the population's return, {significant(now.mean)}, was "
+        f"{significant(now.best)} {since} generations before"
     )
 
 
