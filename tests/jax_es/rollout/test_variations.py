@@ -129,8 +129,8 @@ def test_the_command_line_takes_and_tells_them():
 @pytest.mark.parametrize(
     ("ranges", "env_id", "words"),
     [
-        ((("weight", 1.0, 2.0),), "Hopper-v5", "--rollout.variation-range weight: exp"),
-        ((("delay", 0.0, 2.0),), "Hopper-v5", "--rollout.variation-range delay 2: exp"),
+        ((("weight", 1.0, 2.0),), "Hopper-v5", "rollout.variation_range weight: exp"),
+        ((("delay", 0.0, 2.0),), "Hopper-v5", "rollout.variation_range delay 2: exp"),
         (RANGES, "CartPole-v1", "has no named variations; leave it out"),
     ],
 )
