@@ -173,7 +173,7 @@ class Devices:
                     f"an array {leaf.shape} cannot be spread over {self.count} "
                     "devices; its first axis must be the number of devices."
                 )
-        # A program of one device takes host arrays as they are, in a third of the time.
+        # A program of one device takes host arrays as they are: placing costs more.
         return tree if self.count == 1 else jax.device_put(tree, self._mapped)
 
     def share(self, tree: PyTree) -> PyTree:
