@@ -44,8 +44,9 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
 
     Raises:
         ValueError: the environment has no limit on an episode and none is given, its
-            observations are not a ``Box``, its actions neither a ``Box`` nor
-            ``Discrete``, or the mode is unknown.
+            observations are no array and cannot be flattened into one, its actions are
+            of another space than ``Box``, ``Discrete``, ``MultiDiscrete`` or
+            ``MultiBinary``, or the mode is unknown.
         EnvironmentFailure: here and in every method, if an environment raises, or
             returns what its spaces do not allow (:mod:`envs.faults`).
     """
@@ -76,7 +77,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
                 num_envs,
                 vectorization_mode=vectorization_mode,
                 vector_kwargs=vector_options,
-                wrappers=(*wrappers, functools.partial(_StandStill, env_id=env_id)),
+                wrappers=(*wrappers, functools.partial(_single, env_id=env_id)),
                 **env_options,
             )
         try:
@@ -92,6 +93,8 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             raise
         super().__init__(num_envs, *spaces, limit, descriptor)
         self.spec = self._vector_env.spec
+        natives = self._vector_env.get_attr("native_observation_space")
+        self.native_observation_space: gymnasium.Space = natives[0]
         self._all_observed = False
         self._is_varied = False
 
@@ -146,6 +149,31 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         return info.pop(name, np.zeros(self.num_envs, bool))
 
 
+def flattened(env: gymnasium.Env) -> gymnasium.Env:
+    """Returns an environment that observes an array, if Gymnasium can make one.
+
+    Observations of a ``Dict``, ``Tuple``, ``Discrete``, ``MultiDiscrete`` or
+    ``MultiBinary`` are flattened by ``gymnasium.spaces.utils.flatten``: parts one after
+    the other in the order of the space (of a dictionary that the space was built from,
+    by their names), a ``Box`` row by row, a ``Discrete`` as one number for each of its
+    values, 1 for the one that it has. A ``Box`` stays as it is.
+    """
+    space = env.observation_space
+    if isinstance(space, gymnasium.spaces.Box):
+        return env
+    try:
+        flat = gymnasium.spaces.flatten_space(space)
+    except NotImplementedError:  # a space of the environment's own
+        return env
+    is_array = isinstance(flat, gymnasium.spaces.Box)
+    return gymnasium.wrappers.FlattenObservation(env) if is_array else env
+
+
+def _single(env: gymnasium.Env, env_id: str) -> "_StandStill":
+    """Wraps one environment."""
+    return _StandStill(flattened(env), env_id, env.observation_space)
+
+
 _TERMINATED = "stand_still/terminated"
 _TRUNCATED = "stand_still/truncated"
 _FAILURE = "stand_still/failure"
@@ -159,8 +187,11 @@ class _StandStill(CheckedEnv):
     failure, which would end its process in several tracebacks.
     """
 
-    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
+    def __init__(
+        self, env: gymnasium.Env, env_id: str, native: gymnasium.Space
+    ) -> None:
         super().__init__(env, env_id)
+        self.native_observation_space = native
         self.action_space = gymnasium.spaces.Tuple(
             (env.action_space, gymnasium.spaces.Discrete(2))
         )
@@ -236,21 +267,17 @@ def _checked_spaces(
     action_space: Any = vector_env.single_action_space
     action_space = action_space[0]  # the wrapper's is a pair
     if not isinstance(observation_space, gymnasium.spaces.Box):
-        remedy = "--env.wrappers gymnasium.wrappers:FlattenObservation"
-        try:
-            gymnasium.spaces.flatten_space(observation_space)
-        except NotImplementedError:  # a space of the environment's own
-            remedy = (
-                "--env.wrappers module:Name, a wrapper whose observations are numbers "
-                "(minigrid.wrappers:FlatObsWrapper, for MiniGrid)"
-            )
         got = textwrap.shorten(str(observation_space), 150)
         raise ValueError(
-            f"env_id: {env_id} observes {got}, expected a Box: add {remedy}"
+            f"env_id: {env_id} observes {got}, which Gymnasium cannot flatten into an "
+            "array: add --env.wrappers module:Name, a wrapper whose observations are "
+            "numbers (minigrid.wrappers:FlatObsWrapper, for MiniGrid)"
         )
-    if not isinstance(action_space, (gymnasium.spaces.Box, gymnasium.spaces.Discrete)):
+    kinds = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+    if not isinstance(action_space, tuple(getattr(gymnasium.spaces, k) for k in kinds)):
         raise ValueError(
-            f"env_id: {env_id} acts in {action_space}, expected a Box or Discrete: add "
-            "a wrapper that transforms actions (--env.wrappers module:Name)"
+            f"env_id: {env_id} acts in {action_space}, expected a Box, Discrete, "
+            "MultiDiscrete or MultiBinary: add a wrapper that transforms actions "
+            "(--env.wrappers module:Name)"
         )
     return observation_space, action_space

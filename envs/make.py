@@ -1,7 +1,10 @@
 """From an environment's id to a vector environment."""
 
+import contextlib
 import difflib
+import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -30,7 +33,9 @@ def make(
     Args:
         env_id: an id of ``MujocoVectorEnv.supported``, an Atari game's (``ALE/…``), or
             any other that Gymnasium knows, or ``"module:id"`` to import the module that
-            registers it. What :func:`envs.robot.register` registered has threads.
+            registers it; ``"gymnax:ID"``, ``"brax:NAME"``, ``"playground:NAME"`` or
+            ``"module:Name"`` for one in JAX (:mod:`envs.jax_env`). What
+            :func:`envs.robot.register` registered has threads.
         num_envs: how many environments.
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
@@ -60,6 +65,14 @@ def make(
         (4, 17)
     """
     physics = physics or {}
+    if environment := _in_jax(env_id, kwargs or {}):
+        _refuse(physics, env_id)
+        if wrappers:
+            raise ValueError(
+                f"wrappers: {env_id} is written in JAX, and Gymnasium's wrappers are "
+                "not; leave them out"
+            )
+        return environment(num_envs, **options)
     if env_id == TETRIS and not wrappers:
         _refuse(physics, env_id)
         return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
@@ -75,6 +88,28 @@ def make(
     if is_known:
         return _make_registered(env_id, num_envs, num_threads, physics, options)
     raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
+
+
+def _in_jax(
+    env_id: str, kwargs: dict[str, Any]
+) -> Callable[..., EpisodeVectorEnv] | None:
+    """Returns what makes a vector environment in JAX, if the id names one."""
+    if not _names_module(env_id):
+        return None
+    from envs import jax_env  # late: it loads JAX
+
+    module, _, name = env_id.partition(":")
+    environment: Any = None
+    if module in jax_env.PACKAGES:
+        environment = jax_env.make_jax(env_id, kwargs)
+    else:
+        with being_made(env_id, kwargs), contextlib.suppress(ImportError):
+            environment = getattr(importlib.import_module(module), name, None)
+            if isinstance(environment, type) and hasattr(environment, "step"):
+                environment = environment(**kwargs)
+    if not isinstance(environment, jax_env.JaxEnvironment):
+        return None
+    return functools.partial(jax_env.JaxVectorEnv, environment)
 
 
 def _make_registered(

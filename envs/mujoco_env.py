@@ -193,6 +193,26 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         """
         return rows(values, count, self._model.nu)
 
+    def report(self, names: Sequence[str]) -> None:
+        """Puts numbers of Gymnasium's info dictionary into that of each step.
+
+        Args:
+            names: of the numbers, as ``"reward_ctrl"``.
+
+        Raises:
+            ValueError: the task reports nothing of such a name.
+        """
+        rows = np.zeros((self.num_envs, self._model.nu), np.float32)
+        with self._blamed("in info"):
+            known = self._task.info(rows, np.zeros(self.num_envs, bool))
+        for name in names:
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "nothing"
+                raise ValueError(
+                    f"{self._env_id} reports no {name!r}; it reports {listed}"
+                )
+        self._task.is_reporting = True
+
     def close_extras(self, **kwargs: Any) -> None:
         """Releases the simulations and their threads."""
         del self._task, self._gait, self._num_unstable, self._batch, self._varied
@@ -250,16 +270,17 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             unhealthy = self._task.unhealthy()
             rewards = self._task.reward(actions, unhealthy)
             rewards = np.where(failed, np.nan, rewards)
-            healthy_rewards = np.broadcast_to(
-                self._task.survival(unhealthy), rewards.shape
-            )
+            info: dict[str, Any] = {}
+            if self._task.is_reporting:
+                info = dict(self._task.info(actions, unhealthy))
+            info["simulation_failed"] = failed
+            if self.pays_healthy_reward:
+                paid = self._task.survival(unhealthy)
+                info["reward_survive"] = np.full(self.num_envs, paid)
             self._task.remember()
         terminated = failed
         if self._task.terminate_when_unhealthy:
             terminated = failed | unhealthy
-        info: dict[str, Any] = {"simulation_failed": failed}
-        if self.pays_healthy_reward:
-            info["reward_survive"] = healthy_rewards
         return rewards, terminated, False, info
 
     @contextlib.contextmanager

@@ -49,6 +49,8 @@ class MujocoTask(abc.ABC):
     """Whether an unhealthy state ends the episode."""
     healthy_reward: ClassVar[float] = 0.0
     """What a healthy step is paid for nothing else."""
+    is_reporting: bool = False
+    """Whether somebody asks for :meth:`info`."""
 
     @classmethod
     def model_path(cls) -> Path:
@@ -108,6 +110,15 @@ class MujocoTask(abc.ABC):
         """Returns ``[N]``, the part of the reward that is paid to the healthy."""
         return self.healthy_reward * ~unhealthy
 
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the numbers of Gymnasium's info dictionary, ``[N]`` by name.
+
+        Called after :meth:`reward`, whose arguments these are, where
+        :attr:`is_reporting`.
+        """
+        survival = np.broadcast_to(self.survival(unhealthy), unhealthy.shape)
+        return {"reward_survive": survival} if self.healthy_reward else {}
+
     def remember(self) -> None:
         """Keeps what the next reward compares with; called after resets and steps."""
         return
@@ -138,6 +149,17 @@ class Runner(MujocoTask):
         income = self.forward_weight * velocity + self.survival(unhealthy)
         return income - (self.control_cost(actions) + self.contact_cost())
 
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the reward's parts, and where the body is."""
+        velocity = (self.x_position() - self._x_before) / self.time_step
+        return {
+            "x_position": self.qpos[:, 0].copy(),
+            "x_velocity": velocity,
+            "reward_forward": self.forward_weight * velocity,
+            "reward_ctrl": -self.control_cost(actions),
+            **super().info(actions, unhealthy),
+        }
+
     def control_cost(self, actions: np.ndarray) -> np.ndarray:
         """Returns ``[N]`` float32: Gymnasium sums the float32 action, unclipped."""
         return self.control_weight * np.square(actions).sum(axis=1)
@@ -145,6 +167,35 @@ class Runner(MujocoTask):
     def contact_cost(self) -> np.ndarray | float:
         """Returns ``[N]``, what contact forces cost."""
         return 0.0
+
+
+class Roamer(Runner):
+    """A runner that may leave the x axis."""
+
+    def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
+        """Binds the state and makes room for the last position."""
+        super().__init__(model, bind)
+        self._y_before = np.zeros(len(self.qpos))
+
+    def y_position(self) -> np.ndarray:
+        """Returns ``[N]``, the coordinate across."""
+        return self.qpos[:, 1]
+
+    def remember(self) -> None:
+        """Keeps the position; y is paid for nothing, and kept for reports alone."""
+        super().remember()
+        if self.is_reporting:
+            self._y_before[:] = self.y_position()
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what runners report, and where the body is across."""
+        place = self.qpos[:, :2]
+        return {
+            **super().info(actions, unhealthy),
+            "y_position": place[:, 1].copy(),
+            "y_velocity": (self.y_position() - self._y_before) / self.time_step,
+            "distance_from_origin": np.sqrt(np.vecdot(place, place)),
+        }
 
 
 class HalfCheetah(Runner):
@@ -161,7 +212,7 @@ class HalfCheetah(Runner):
         return self.qpos[:, 1:], self.qvel
 
 
-class Swimmer(Runner):
+class Swimmer(Roamer):
     """Swimmer-v5, 8 observations."""
 
     model_file = "swimmer.xml"
@@ -193,6 +244,11 @@ class Walker2d(Runner):
         z, angle = self.qpos[:, 1], self.qpos[:, 2]
         return ~((z > 0.8) & (z < 2.0) & (np.abs(angle) < 1.0))
 
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what runners report, and how much higher it is than at first."""
+        height = self.qpos[:, 1] - self.initial_qpos[1]
+        return {**super().info(actions, unhealthy), "z_distance_from_origin": height}
+
 
 class Hopper(Walker2d):
     """Hopper-v5, 11 observations."""
@@ -207,7 +263,7 @@ class Hopper(Walker2d):
         return ~(bounded & (z > 0.7) & (np.abs(angle) < 0.2))
 
 
-class Ant(Runner):
+class Ant(Roamer):
     """Ant-v5, 105 observations."""
 
     model_file = "ant.xml"
@@ -222,13 +278,17 @@ class Ant(Runner):
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds the other fields that this task reads."""
         super().__init__(model, bind)
-        self._torso_x = bind("xpos")[:, 1, 0]
+        self._torso = bind("xpos")[:, 1]
         self._forces = _rows(bind("cfrc_ext"))
         self._clipped_forces = np.zeros_like(self._forces)
 
     def x_position(self) -> np.ndarray:
         """Returns the torso's x, one substep behind ``qpos`` as in Gymnasium."""
-        return self._torso_x
+        return self._torso[:, 0]
+
+    def y_position(self) -> np.ndarray:
+        """Returns the torso's y, as late."""
+        return self._torso[:, 1]
 
     def observation(self) -> tuple[np.ndarray, ...]:
         """Returns positions but x and y, velocities, forces clipped at 1."""
@@ -245,8 +305,13 @@ class Ant(Runner):
         z = self.qpos[:, 2]
         return ~((z >= 0.2) & (z <= 1.0) & _finite(self.qpos, self.qvel))
 
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what runners report, and the cost of contact."""
+        found = super().info(actions, unhealthy)
+        return {**found, "reward_contact": -self.contact_cost()}
 
-class HumanoidV4(Runner):
+
+class HumanoidV4(Roamer):
     """Humanoid-v4, 376 observations; the world body's constants are among them."""
 
     model_file = "humanoid.xml"
@@ -261,7 +326,7 @@ class HumanoidV4(Runner):
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Binds the other fields that this task reads."""
         super().__init__(model, bind)
-        self._body_x = bind("xipos")[:, :, 0]
+        self._bodies = bind("xipos")
         self._cinert = _rows(bind("cinert"))
         self._cvel = _rows(bind("cvel"))
         self._actuator_forces = bind("qfrc_actuator")
@@ -269,8 +334,31 @@ class HumanoidV4(Runner):
 
     def x_position(self) -> np.ndarray:
         """Returns the mass centre's x, from the last substep's kinematics."""
-        moments = np.einsum("...b,...b", self.body_mass, self._body_x)
+        return self._mass_centre(0)
+
+    def y_position(self) -> np.ndarray:
+        """Returns the mass centre's y."""
+        return self._mass_centre(1)
+
+    def _mass_centre(self, axis: int) -> np.ndarray:
+        moments = np.einsum("...b,...b", self.body_mass, self._bodies[:, :, axis])
         return moments / self.body_mass.sum(axis=-1)
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what version 4 calls it, of the mass centre."""
+        found = super().info(actions, unhealthy)
+        place = np.stack([self.x_position(), self.y_position()], axis=1)
+        return {
+            "reward_linvel": found["reward_forward"],
+            "reward_quadctrl": found["reward_ctrl"],
+            "reward_alive": found["reward_survive"],
+            "x_position": place[:, 0],
+            "y_position": place[:, 1],
+            "distance_from_origin": np.sqrt(np.vecdot(place, place)),
+            "x_velocity": found["x_velocity"],
+            "y_velocity": found["y_velocity"],
+            "forward_reward": found["reward_forward"],
+        }
 
     def observation(self) -> tuple[np.ndarray, ...]:
         """Returns positions but x and y, velocities, and what the bodies feel."""
@@ -321,6 +409,11 @@ class HumanoidV5(HumanoidV4):
         """Returns the cost of contact forces, at most 10."""
         return np.minimum(5e-7 * np.square(self._forces).sum(axis=1), 10.0)
 
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what runners report, and the cost of contact."""
+        found = Roamer.info(self, actions, unhealthy)
+        return {**found, "reward_contact": -self.contact_cost()}
+
 
 class HumanoidStandup(HumanoidV5):
     """HumanoidStandup-v5, 348 observations: paid for the height of its torso."""
@@ -342,6 +435,17 @@ class HumanoidStandup(HumanoidV5):
         """Returns z over the physics step's length, less the costs, plus 1."""
         height = self.qpos[:, 2] / self._physics_step
         return height - self.control_cost(actions) - self.contact_cost() + 1
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the reward's parts, and where the torso is."""
+        return {
+            "x_position": self.qpos[:, 0].copy(),
+            "y_position": self.qpos[:, 1].copy(),
+            "z_distance_from_origin": self.qpos[:, 2] - self.initial_qpos[2],
+            "reward_linup": self.qpos[:, 2] / self._physics_step,
+            "reward_quadctrl": -self.control_cost(actions),
+            "reward_impact": -self.contact_cost(),
+        }
 
     def unhealthy(self) -> np.ndarray:
         """All False: the robot starts lying down."""
@@ -400,11 +504,22 @@ class InvertedDoublePendulum(MujocoTask):
         Gymnasium squares scalars, with C's ``pow``; an array's square may differ in
         the last bit.
         """
+        distance_penalty, velocity_penalty = self._penalties()
+        return self.survival(unhealthy) - distance_penalty - velocity_penalty
+
+    def _penalties(self) -> tuple[np.ndarray, np.ndarray]:
         x, y = self._tip[:, 0], self._tip[:, 2]
         v1, v2 = self.qvel[:, 1], self.qvel[:, 2]
-        distance_penalty = 0.01 * x**2 + (y - 2) ** 2
-        velocity_penalty = 1e-3 * v1**2 + 5e-3 * v2**2
-        return self.survival(unhealthy) - distance_penalty - velocity_penalty
+        return 0.01 * x**2 + (y - 2) ** 2, 1e-3 * v1**2 + 5e-3 * v2**2
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the reward's parts."""
+        distance_penalty, velocity_penalty = self._penalties()
+        return {
+            **super().info(actions, unhealthy),
+            "distance_penalty": -distance_penalty,
+            "velocity_penalty": -velocity_penalty,
+        }
 
     def unhealthy(self) -> np.ndarray:
         """When the tip is at most 1 high."""
@@ -451,9 +566,15 @@ class Reacher(MujocoTask):
 
     def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns minus the distance to the goal and minus the squared action."""
-        return -_distance(self._fingertip, self._target) - np.square(actions).sum(
-            axis=1
-        )
+        parts = self.info(actions, unhealthy)
+        return parts["reward_dist"] + parts["reward_ctrl"]
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the reward's parts."""
+        return {
+            "reward_dist": -_distance(self._fingertip, self._target),
+            "reward_ctrl": -np.square(actions).sum(axis=1),
+        }
 
 
 class Pusher(MujocoTask):
@@ -497,9 +618,16 @@ class Pusher(MujocoTask):
 
     def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns minus the object's distances to goal and arm, less control."""
-        near = -_distance(self._object, self._arm) * 0.5
-        far = -_distance(self._object, self._goal)
-        return far - np.square(actions).sum(axis=1) * 0.1 + near
+        parts = self.info(actions, unhealthy)
+        return parts["reward_dist"] + parts["reward_ctrl"] + parts["reward_near"]
+
+    def info(self, actions: np.ndarray, unhealthy: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the reward's parts."""
+        return {
+            "reward_dist": -_distance(self._object, self._goal),
+            "reward_ctrl": -np.square(actions).sum(axis=1) * 0.1,
+            "reward_near": -_distance(self._object, self._arm) * 0.5,
+        }
 
     def _draw_cylinder(self, generator: np.random.Generator) -> np.ndarray:
         return np.array([generator.uniform(-0.3, 0), generator.uniform(-0.2, 0.2)])

@@ -14,6 +14,8 @@ simulate the same (except under the condition ``own-actions``).
   with an eighth of the slots except with ``--full``. ``length-25`` to ``length-1000``:
   150,000 steps of episodes of that mean length, from the first to the last.
 - ``update``: noise and update, as the steps/s of the episodes of its pairs.
+- ``learning``: whole late generations of presets on cheaper physics, on one core, and
+  beside their own vector environment instead of ``physics``.
 """
 
 from __future__ import annotations
@@ -113,9 +115,9 @@ def processes(rows: list[Row]) -> list[list[Row]]:
 
     The first measures their physics.
     """
-    regimes = {row.regime for row in rows}
+    regimes = {row.regime for row in rows if row.kind != "learning"}
     physics = [r for r in ROWS if r.kind == "physics" and r.regime in regimes]
-    groups: dict[tuple[str, bool], list[Row]] = {("", False): physics}
+    groups = {("", False): physics} if physics else {}
     for row in rows:
         if row.kind != "physics":
             key = row.network, row.condition == "whole"

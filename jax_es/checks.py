@@ -96,6 +96,11 @@ def is_index(text: str) -> bool:
     return re.fullmatch(r"-?\d+|(-?\d+)?:(-?\d+)?", text) is not None
 
 
+def is_own(name: object) -> bool:
+    """Returns whether it names something of the user's own, as ``module:Name``."""
+    return isinstance(name, str) and all(name.partition(":"))
+
+
 def is_descriptor(texts: Sequence[str]) -> bool:
     """Returns whether it is one of the walkers' descriptors, or indices."""
     words = (("position",), ("feet",), ("gait",))

@@ -1,21 +1,41 @@
 """Settings for classic control, Box2D and traps, each found by trying on one core.
 
-ClipUp with ranked returns, as for MuJoCo's tasks (``clipup_presets.py``). These tasks
+ClipUp with ranked returns, as for MuJoCo's tasks (``robot_presets.py``). These tasks
 are small: episodes of some hundred steps, policies of a few numbers, so that σ is large
 beside the weights and a generation takes a second.
 """
 
 from dataclasses import replace
 
-from jax_es.clipup_presets import CLIPUP_PRESETS, LINEAR, clipup, transformer
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.train_config import TrainConfig
-from models import AfterstateConfig, DecisionTransformerConfig, LSTMConfig, MLPConfig
+from jax_es.robot_presets import LINEAR, ROBOT_PRESETS, clipup, transformer
+from jax_es.train_config import PolicyConfig, TrainConfig, policy_kind
+from models import AfterstateConfig, LSTMConfig, MLPConfig
 
 _MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
-_ANT = CLIPUP_PRESETS["ant-clipup"]["mlp"]
-_HUMANOID = CLIPUP_PRESETS["humanoid-clipup"]["mlp"]
+_ANT = ROBOT_PRESETS["ant"]["mlp"]
+_HUMANOID = ROBOT_PRESETS["humanoid"]["mlp"]
 _POSITION = ("position",)
+
+
+def _networks(config: TrainConfig, good_return: float) -> dict[str, TrainConfig]:
+    """A task's own network, and others sized for the few numbers that it shows.
+
+    ``good_return`` is what a Decision Transformer is asked for.
+    """
+    own: PolicyConfig = config.policy
+    others = (
+        _MLP,
+        LINEAR,
+        LSTMConfig(width=16),
+        transformer(good_return, reward_scale=1.0 / abs(good_return)),
+    )
+    networks = {policy_kind(own): config}
+    for policy in others:
+        policy = replace(policy, action_bins=own.action_bins)
+        networks.setdefault(policy_kind(policy), replace(config, policy=policy))
+    return networks
+
 
 _POINT = TrainConfig(
     env=EnvConfig("PointTrap-v0", descriptor=_POSITION),
@@ -39,93 +59,105 @@ _FEW = {"num_pairs": 16, "sigma": 0.2, "learning_rate": 0.2}
 _MORE = {**_FEW, "num_pairs": 24}
 _WALKER = {**_MORE, "sigma": 0.1}
 
-CONTROL_PRESETS: dict[str, TrainConfig] = {
-    "cartpole": clipup("CartPole-v1", LINEAR, 200_000, **_FEW),
-    "acrobot": clipup("Acrobot-v1", LINEAR, 200_000, **_FEW),
+CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
+    "cartpole": _networks(clipup("CartPole-v1", LINEAR, 200_000, **_FEW), 500.0),
+    "acrobot": _networks(clipup("Acrobot-v1", LINEAR, 200_000, **_FEW), -70.0),
     # Its reward is all or nothing, and standing still costs nothing: members must climb
     # the hill by chance. Velocities are small, and must not drown under the floor.
-    "mountain-car-continuous": clipup(
-        "MountainCarContinuous-v0",
-        LINEAR,
-        200_000,
-        std_floor=0.001,
-        **{**_FEW, "sigma": 1.0, "learning_rate": 0.5},
+    "mountain-car-continuous": _networks(
+        clipup(
+            "MountainCarContinuous-v0",
+            LINEAR,
+            200_000,
+            std_floor=0.001,
+            **{**_FEW, "sigma": 1.0, "learning_rate": 0.5},
+        ),
+        95.0,
     ),
     # Where the pendulum begins decides more of a return than the policy does: pairs are
     # ranked by their differences, in which it cancels. By statistics, which move while
     # it learns to swing, it more often stays at −820.
-    "pendulum": replace(
-        clipup(
-            "Pendulum-v1",
-            MLPConfig(hidden_sizes=(16,), head_scale=0.1),
-            1_000_000,
-            shaping="pair_rank",
-            **{**_FEW, "num_pairs": 32, "learning_rate": 0.4},
+    "pendulum": _networks(
+        replace(
+            clipup(
+                "Pendulum-v1",
+                MLPConfig(hidden_sizes=(16,), head_scale=0.1),
+                1_000_000,
+                shaping="pair_rank",
+                **{**_FEW, "num_pairs": 32, "learning_rate": 0.4},
+            ),
+            rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
         ),
-        rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
+        -150.0,
     ),
     # 1 297 numbers, and 1 361 with two biases a gate, as PyTorch has them: the policy
     # reads 0 in the velocity's place.
-    "pendulum-hidden-velocity": clipup(
-        EnvConfig("Pendulum-v1", hide_observation=("2",)),
-        LSTMConfig(width=16),
-        4_700_000,
-        num_pairs=64,
-        sigma=0.1,
-        learning_rate=0.8,
-        learning_rate_end=0.2,
-        schedule="linear",
-        schedule_generations=150,
+    "pendulum-hidden-velocity": _networks(
+        clipup(
+            EnvConfig("Pendulum-v1", hide_observation=("2",)),
+            LSTMConfig(width=16),
+            4_700_000,
+            num_pairs=64,
+            sigma=0.1,
+            learning_rate=0.8,
+            learning_rate_end=0.2,
+            schedule="linear",
+            schedule_generations=150,
+        ),
+        -200.0,
     ),
     # Two neurons, 18 numbers.
-    "lunar-lander": clipup("LunarLanderContinuous-v3", LINEAR, 600_000, **_MORE),
-    "lunar-lander-discrete": clipup("LunarLander-v3", LINEAR, 1_000_000, **_MORE),
-    "bipedal-walker": clipup("BipedalWalker-v3", _MLP, 4_000_000, **_WALKER),
-    "bipedal-walker-hardcore": clipup(
-        "BipedalWalkerHardcore-v3", _MLP, 10_000_000, **{**_WALKER, "num_pairs": 64}
+    "lunar-lander": _networks(
+        clipup("LunarLanderContinuous-v3", LINEAR, 600_000, **_MORE), 300.0
+    ),
+    "lunar-lander-discrete": _networks(
+        clipup("LunarLander-v3", LINEAR, 1_000_000, **_MORE), 300.0
+    ),
+    "bipedal-walker": _networks(
+        clipup("BipedalWalker-v3", _MLP, 4_000_000, **_WALKER), 300.0
+    ),
+    "bipedal-walker-hardcore": _networks(
+        clipup(
+            "BipedalWalkerHardcore-v3", _MLP, 10_000_000, **{**_WALKER, "num_pairs": 64}
+        ),
+        300.0,
     ),
     # 22 numbers: a weight for each of 21, and the bias. Szita & Lőrincz' settings: 100
     # members a generation, a tenth of them elites, variance 100, noise 5 − t/10.
-    "tetris": TrainConfig(
-        env=EnvConfig("Tetris-v0"),
-        policy=AfterstateConfig(),
-        es=ESConfig(strategy="cem", num_pairs=50, sigma=10.0),
-        rollout=RolloutConfig(
-            slots_per_core=128, observation_statistics=False, step_cap_factor=None
+    "tetris": _networks(
+        TrainConfig(
+            env=EnvConfig("Tetris-v0"),
+            policy=AfterstateConfig(),
+            es=ESConfig(strategy="cem", num_pairs=50, sigma=10.0),
+            rollout=RolloutConfig(
+                slots_per_core=128, observation_statistics=False, step_cap_factor=None
+            ),
+            num_generations=100_000,
+            max_env_steps=3_300_000,
         ),
-        num_generations=100_000,
-        max_env_steps=3_300_000,
+        300.0,
     ),
     # Fitness deceives: --strategy novelty finds the way out.
-    "point-trap": _POINT,
-    "point-flat": replace(_POINT, env=EnvConfig("PointFlat-v0", descriptor=_POSITION)),
-    "ant-trap": replace(_ANT, env=EnvConfig("AntTrap-v0", descriptor=_POSITION)),
-    "humanoid-trap": replace(
-        _HUMANOID, env=EnvConfig("HumanoidTrap-v0", descriptor=_POSITION)
+    "point-trap": _networks(_POINT, 10.0),
+    "point-flat": _networks(
+        replace(_POINT, env=EnvConfig("PointFlat-v0", descriptor=_POSITION)), 14.0
+    ),
+    "ant-trap": _networks(
+        replace(_ANT, env=EnvConfig("AntTrap-v0", descriptor=_POSITION)), 3000.0
+    ),
+    "humanoid-trap": _networks(
+        replace(_HUMANOID, env=EnvConfig("HumanoidTrap-v0", descriptor=_POSITION)),
+        7000.0,
     ),
     # Each joint takes one of 11 torques, the middle one being 0.
-    "ant-binned": replace(
-        _ANT,
-        policy=MLPConfig(
-            hidden_sizes=(64, 64), activation="relu", head_scale=0.1, action_bins=11
+    "ant-binned": _networks(
+        replace(
+            _ANT,
+            policy=MLPConfig(
+                hidden_sizes=(64, 64), activation="relu", head_scale=0.1, action_bins=11
+            ),
         ),
+        3000.0,
     ),
 }
-"""By task; ``--policy`` takes another network."""
-
-
-_GOOD_RETURNS = {
-    "cartpole": 500.0,
-    "acrobot": -70.0,
-    "mountain-car-continuous": 95.0,
-    "pendulum": -150.0,
-    "pendulum-hidden-velocity": -200.0,
-    **{"ant-binned": 3000.0, "ant-trap": 3000.0, "humanoid-trap": 7000.0},
-    **{"point-trap": 10.0, "point-flat": 14.0},
-}
-
-
-def control_transformer(name: str) -> DecisionTransformerConfig:
-    """Returns the small transformer of ``clipup_presets.py`` for one of these tasks."""
-    target = _GOOD_RETURNS.get(name, 300.0)
-    return transformer(target, reward_scale=1.0 / abs(target))
+"""By task and kind of policy; the first is the default."""

@@ -16,7 +16,13 @@ from typing import Annotated
 import tyro
 
 from jax_es.cli.options import input_errors, parse_options, program, split_command_line
-from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
+from jax_es.cli.train_program import (
+    Request,
+    RunArguments,
+    preset_of,
+    stored_run,
+    train_program,
+)
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
 from jax_es.runs.method import MAP_ELITES
@@ -67,7 +73,7 @@ def main(argv: list[str]) -> None:
 def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
-    name = DEFAULT_PRESET if line.preset is None else line.preset
+    name, _ = preset_of(line, DEFAULT_PRESET)
     if line.resumes_as_stored:
         stored = stored_run(line, MAP_ELITES)
         config, archive = stored.config(), settings_of(stored.method())

@@ -97,16 +97,7 @@ def in_phase(config: "TrainConfig", index: int) -> "TrainConfig":
     if not config.phases:
         return config
     phase = config.phases[min(index, len(config.phases) - 1)]
-    fields: dict[str, dict[str, Any]] = {}
-    for name, value in phase.changes.items():
-        part, _, field = name.partition(".")
-        value = tuple(value) if isinstance(value, list) else value
-        fields.setdefault(part, {})[field] = value
-    parts: dict[str, Any] = {
-        part: dataclasses.replace(getattr(config, part), **changed)
-        for part, changed in fields.items()
-    }
-    return dataclasses.replace(config, phases=(), **parts)
+    return dataclasses.replace(config, phases=()).replace(phase.changes)
 
 
 def check_phases(config: "TrainConfig") -> None:

@@ -19,6 +19,7 @@ from jax_es.cli.options import CommandLine, parse_options, program, split_comman
 from jax_es.cli.train_program import (
     Request,
     RunArguments,
+    preset_of,
     shared_fields,
     stored_run,
     train_program,
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> None:
 def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
-    preset_name = DEFAULT_PRESET if line.preset is None else line.preset
+    preset_name, _ = preset_of(line)
     if line.resumes_as_stored:
         base, settings = _stored(line)
     else:

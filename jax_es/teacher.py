@@ -19,6 +19,7 @@ from jax_es.cli.options import CommandLine, parse_options, program, split_comman
 from jax_es.cli.train_program import (
     Request,
     RunArguments,
+    preset_of,
     shared_fields,
     stored_run,
     train_program,
@@ -94,7 +95,7 @@ def _default(line: CommandLine) -> TrainConfig:
     if line.preset is None:
         config = TrainConfig(env=EnvConfig(id=""), policy=POLICY_KINDS[kind]())
     else:
-        config = preset(line.preset, kind)
+        config = preset(preset_of(line)[0], kind)
     return for_teaching(config)
 
 

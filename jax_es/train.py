@@ -18,10 +18,17 @@ import tyro
 
 from jax_es.checks import require
 from jax_es.cli.options import parse_options, program, split_command_line
-from jax_es.cli.train_program import Request, RunArguments, stored_run, train_program
+from jax_es.cli.train_program import (
+    Request,
+    RunArguments,
+    check_pretrained,
+    preset_of,
+    stored_run,
+    train_program,
+)
 from jax_es.cli.workers import WorkerArguments
 from jax_es.config import STRATEGIES
-from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
+from jax_es.presets import DEFAULT_PRESET, PRESETS, for_fine_tuning, preset
 from jax_es.runs.directory import RunDirectory, check_method, trust_option
 from jax_es.runs.find import obedience_option
 from jax_es.runs.folders import EXPERIMENT_FILE, program_command
@@ -37,13 +44,20 @@ if TYPE_CHECKING:
 
 DESCRIPTION = f"""Trains a policy with OpenAI-ES, or --strategy NAME.
 
-PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}; with --env.id alone, one of
+own-… that fits the task).
 
 KIND: {", ".join(POLICY_KINDS)}, or module:Name for a network of your own (default: the
 preset's).
 
-NAME: {", ".join(STRATEGIES)}. Its own hyperparameters are --es.kwargs.HYPERPARAMETER
-VALUE; with one that it does not have the error lists those that it has.
+--fine-tune: with --init RUN, the paper's settings for going on from a pretrained policy
+(σ = learning rate = 0.01, no observation statistics).
+
+NAME: {", ".join(STRATEGIES)}, or module:Name for one of your own. Its own
+hyperparameters are --es.kwargs.HYPERPARAMETER VALUE; an unknown one lists the valid
+ones.
+
+--objective module:Name is what counts instead of the return.
 
 The options' defaults below are those of the chosen preset."""
 
@@ -74,8 +88,8 @@ def main(argv: list[str]) -> None:
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
-    from jax_es.training.loop import train_run
     from jax_es.training.seeds import train_seeds
+    from jax_es.training.train_policy import train_policy
 
     arguments, run = request.arguments, request.run
 
@@ -91,7 +105,7 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
             "workers": arguments.open(stack),
         }
         if run.file != EXPERIMENT_FILE:
-            train_run(request.config, callbacks=callbacks(run.path), **what)
+            train_policy(request.config, callbacks=callbacks(run.path), **what)
             return None
         given, before = arguments.seeds, run.record() if arguments.resume else {}
         count = before["num_seeds"] if given is None else given
@@ -104,17 +118,27 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
 def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
+    task = None if line.resumes_as_stored else line.environment()
     if line.resumes_as_stored:
         stored = stored_run(line, OPENAI_ES.name)
-        default, preset_name = stored.config(), "resumed"
+        default, preset_name, fine_tune = stored.config(), "resumed", False
     else:
-        preset_name = DEFAULT_PRESET if line.preset is None else line.preset
+        preset_name, fine_tune = preset_of(line)
+        if task is not None:
+            from jax_es.training.own_task import own_task
+
+            preset_name, task = own_task(task)
         default = preset(preset_name, line.kind)
+        if task is not None:
+            default = dataclasses.replace(default, env=task)
         if isinstance(default.policy, CustomPolicyConfig):
             from jax_es.training.custom_policy import with_options
 
             default = with_options(default)
-    default = with_strategy(default, line.take_strategy())
+    default = line.with_parts(default)
+    fine_tune |= line.take_fine_tune()
+    if fine_tune:
+        default = for_fine_tuning(default)
     arguments = parse_options(
         Arguments,
         line.rest,
@@ -131,6 +155,8 @@ def parse(argv: list[str]) -> Request:
         "one of them out.",
     )
     config = with_game(arguments.config)
+    if task is not None:  # with what it takes to train it
+        config = dataclasses.replace(config, env=task)
     if arguments.resume:
         run = arguments.run_to_resume(config, line)
         check_method(run, OPENAI_ES)
@@ -143,7 +169,7 @@ def parse(argv: list[str]) -> Request:
         )
     else:
         check_cores(config.rollout)
-        check_init(preset_name, config)
+        check_pretrained(fine_tune, config)
         what = f"seed{config.seed}" if seeds is None else f"{seeds}seeds"
         run = arguments.new_run(f"{preset_name}-{what}")
         if seeds is not None:

@@ -4,8 +4,10 @@ It imports nothing heavy, so that ``--help`` shows it without starting JAX.
 """
 
 import dataclasses
+import difflib
 import os
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeAlias
 
 import tyro
@@ -18,6 +20,7 @@ from jax_es.checks import (
     NotNegative,
     check_fields,
     check_numbers,
+    check_types,
     from_json,
     require,
 )
@@ -51,8 +54,9 @@ class CustomPolicyConfig(models.PolicyConfig):
 PolicyConfig: TypeAlias = models.AnyPolicyConfig | CustomPolicyConfig
 """What ``--policy`` chooses."""
 
-KWARGS = ("env.kwargs.", "es.kwargs.")
-"""What fields begin with whose names are the environment's, or the strategy's, own."""
+KWARGS = ("env.kwargs.", "es.kwargs.", "es.objective_kwargs.")
+"""What fields begin with whose names are the environment's, the strategy's or the
+objective's own."""
 
 _PHASES_FILE = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
@@ -100,6 +104,31 @@ class TrainConfig:
     """Parts of the run with settings of their own, and when each ends: a JSON file, or
     its text; None for none."""
 
+    def replace(self, changes: Mapping[str, Any]) -> "TrainConfig":
+        """Returns the configuration with other values of some fields.
+
+        Args:
+            changes: by dotted name, as ``{"es.sigma": 0.05, "num_generations": 20}``. A
+                part goes as a whole by its own name (``{"env": EnvConfig(...)}``), and
+                ``env.kwargs.NAME`` is one argument of the environment.
+
+        Raises:
+            ConfigError: (a ``ValueError``) for a name that there is not, with the
+                closest one, or a value that a field cannot have.
+
+        Example:
+            >>> TrainConfig().replace({"es.sigma": 0.05, "seed": 3}).es.sigma
+            0.05
+        """
+        return replaced(self, changes)
+
+    @property
+    def tasks_of_long_episodes(self) -> int:
+        """Episodes of a generation in which they last as long as they may."""
+        limit = self.env.max_episode_steps or 1000  # most tasks' own
+        num_members = 2 * self.es.pairs_after(limit)
+        return num_members * self.es.episodes_per_member + self.evaluation.num_episodes
+
     def limits_reached(
         self, generations: int, env_steps: int, best_evaluation_return: float
     ) -> list[str]:
@@ -141,12 +170,74 @@ class TrainConfig:
         )
         objective, count = self.es.objective, self.evaluation.num_episodes
         require(
-            objective == "return" or count > 1,
+            not self.es.is_commanded or count > 1,
             f"evaluation.num_episodes must be at least 2 with es.objective {objective},"
             f" whose episodes ask for both ends of the range, got {count}; leave it "
             "out.",
         )
         check_phases(self)
+
+
+def replaced(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """Returns a configuration with changed fields; see :meth:`TrainConfig.replace`."""
+    for name in changes:
+        _check_name(config, name)
+    if strategy := changes.get("es.strategy"):
+        from jax_es.presets import with_strategy  # late: it imports this file
+
+        config = with_strategy(config, strategy)
+    parts: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        value = tuple(value) if isinstance(value, list) else value
+        part, dot, field = name.partition(".")
+        if dot:
+            fields.setdefault(part, {})[field] = value
+        else:
+            parts[part] = value
+    for part, values in fields.items():
+        parts[part] = _with_fields(part, parts.get(part, getattr(config, part)), values)
+    return dataclasses.replace(config, **parts)
+
+
+def _check_name(config: TrainConfig, name: str) -> None:
+    """Checks that there is a field of this dotted name."""
+    known = [*flat(config), *(field.name for field in dataclasses.fields(config))]
+    known.remove("policy.kind")  # another network has other fields: replace "policy"
+    if name in known or f"{name}.".startswith(KWARGS):
+        return
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    part = name.partition(".")[0]
+    siblings = [each for each in known if each.startswith(f"{part}.")]
+    hint = f"perhaps you meant {close[0]}" if close else "leave it out"
+    if siblings and not close:
+        hint = f"{part} has {', '.join(siblings)}"
+    raise ConfigError(f"the configuration has no field {name}; {hint}.")
+
+
+def _with_fields(part: str, config: Any, values: dict[str, Any]) -> Any:
+    """Returns a part of the configuration with other values of some fields."""
+    hints = typing.get_type_hints(type(config))
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        where, dot, argument = name.partition(".")
+        if isinstance(config, CustomPolicyConfig) and name not in hints:
+            where, dot, argument = "options", ".", name
+        if dot:  # arguments of an environment, a strategy, a network, an objective
+            before = given.get(where, getattr(config, where))
+            given[where] = {**before, argument: value}
+        else:
+            given[name] = value
+    try:
+        if part == "policy":  # models check values, not their types
+            check_types(given, **{name: hints[name] for name in given})
+        return dataclasses.replace(config, **given)
+    except TypeError as error:
+        raise ConfigError(f"{part}.{error}; choose another.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # of models
+        raise ConfigError(str(error)) from error
 
 
 def in_own_physics(config: TrainConfig) -> TrainConfig:
@@ -162,13 +253,19 @@ def policy_kind(config: PolicyConfig) -> str:
     return next(name for name, kind in POLICY_KINDS.items() if type(config) is kind)
 
 
+JAX_PACKAGES = ("gymnax", "brax", "playground")
+"""Packages of environments in JAX: ``brax:ant`` imports nothing of the user's own."""
+
+
 def imported(config: TrainConfig) -> list[str]:
     """Returns what a configuration imports of the user's own, as ``module:Name``.
 
     An environment may import what its arguments name: ours of a robot does.
     """
-    env = config.env
-    named = (env.id, policy_kind(config.policy), *_texts(env.kwargs))
+    env, es = config.env, config.es
+    id_ = "" if env.id.partition(":")[0] in JAX_PACKAGES else env.id
+    parts = (id_, policy_kind(config.policy), es.strategy, es.objective)
+    named = (*parts, *_texts(env.kwargs))
     return [*env.wrappers, *(target for target in named if ":" in target)]
 
 

@@ -23,8 +23,15 @@ from jax_es.cli.options import (
     split_command_line,
 )
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
-from jax_es.cli.train_program import RunArguments, start_jax
-from jax_es.presets import DEFAULT_PRESET, PRESETS, check_init, preset, with_strategy
+from jax_es.cli.train_program import RunArguments, check_pretrained, start_jax
+from jax_es.presets import (
+    DEFAULT_PRESET,
+    PRESETS,
+    current_name,
+    for_fine_tuning,
+    meant_by,
+    preset,
+)
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
@@ -46,7 +53,8 @@ DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halvin
 
 PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
 
-KIND: {", ".join(POLICY_KINDS)} (default: the preset's). --strategy as of train.
+KIND: {", ".join(POLICY_KINDS)} (default: the preset's). --strategy and --fine-tune as
+of train.
 
 The options' defaults below are those of the chosen preset; what is not searched stays
 as they say."""
@@ -109,13 +117,17 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
         stored = tuning.read(RunDirectory(path, STUDY_FILE))
         own = stored.preset, policy_kind(stored.config.policy)
         require(
-            line.preset in (None, own[0]) and line.kind in (None, own[1]),
+            line.preset in (None, own[0], *meant_by(own[0]))
+            and line.kind in (None, own[1]),
             f"--resume would change the study in {path}: it searches around preset "
             f"{own[0]} with policy {own[1]}; leave PRESET and --policy out.",
         )
     name = DEFAULT_PRESET if line.preset is None else line.preset
-    default = stored or around(name, line.kind)
-    config = with_strategy(default.config, line.take_strategy())
+    default = stored or around(current_name(name), line.kind)
+    config = line.with_parts(default.config)
+    fine_tune = line.take_fine_tune()
+    if fine_tune:
+        config = for_fine_tuning(config)
     first = Arguments(config=config, tuning=default.tuning)
     arguments = parse_options(
         Arguments, line.rest, "tune", default=first, description=DESCRIPTION
@@ -131,7 +143,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     else:
         path = arguments.new_run(f"tune-{default.preset}").path
         check_cores(config.rollout)
-        check_init(default.preset, config)
+        check_pretrained(fine_tune, config)
     if arguments.trust and config.init is not None:
         trust_source(config.init)
     return settings, RunDirectory(path, STUDY_FILE), stored is not None

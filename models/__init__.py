@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from models.decision_transformer import DecisionTransformerPolicy
     from models.history import HistoryActor
     from models.make import make_policy
-    from models.policy import ActionSpec, BoxActions, DiscreteActions
+    from models.policy import (
+        ActionSpec,
+        BinaryActions,
+        BoxActions,
+        DiscreteActions,
+        MultiDiscreteActions,
+    )
 
 _HOME = {
     "ActionSpec": "policy",
+    "BinaryActions": "policy",
+    "MultiDiscreteActions": "policy",
     "BoxActions": "policy",
     "DecisionTransformerPolicy": "decision_transformer",
     "DiscreteActions": "policy",
@@ -40,6 +48,7 @@ __all__ = [
     "ActionSpec",
     "AfterstateConfig",
     "AnyPolicyConfig",
+    "BinaryActions",
     "BoxActions",
     "CNNConfig",
     "DecisionTransformerConfig",
@@ -50,6 +59,7 @@ __all__ = [
     "LSTMConfig",
     "LinearConfig",
     "MLPConfig",
+    "MultiDiscreteActions",
     "PolicyConfig",
     "make_policy",
 ]

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 
 from models.policy import (
     ActionSpec,
+    BinaryActions,
     BoxActions,
     DiscreteActions,
+    MultiDiscreteActions,
     PolicyConfig,
     from_environment,
 )
@@ -91,12 +93,14 @@ def action_loss(
     Args:
         actions: the action space.
         outputs: ``[T, num_outputs]``.
-        chosen: ``[T, A]`` in [-1, 1], or ``[T]`` integers from 0.
+        chosen: the network's own: ``[T, A]`` in [-1, 1], ``[T]`` integers from 0, or
+            ``[T, num_outputs]`` ones and zeros.
 
     Returns:
         ``[T]``: mean squared error of tanh(outputs) over the A dimensions (Chen et al.
         2021), or −log softmax(outputs)[chosen]; of bins their mean over the A
-        dimensions, the bin nearest to ``chosen`` being the right one.
+        dimensions, the bin nearest to ``chosen`` being the right one; of several
+        choices or switches the mean over them.
     """
     if isinstance(actions, BoxActions):
         if actions.bins is None:
@@ -106,5 +110,12 @@ def action_loss(
         of_each = jax.vmap(action_loss, in_axes=(None, 1, 1))
         choice = DiscreteActions(actions.bins)
         return of_each(choice, outputs, nearest).mean(axis=0)
+    if isinstance(actions, BinaryActions):
+        surprise = jax.nn.softplus(outputs) - chosen * outputs
+        return surprise.mean(axis=-1)
+    if isinstance(actions, MultiDiscreteActions):
+        parts = zip(actions.factors(outputs), actions.factors(chosen), strict=True)
+        logs = [(jax.nn.log_softmax(x) * one).sum(axis=-1) for x, one in parts]
+        return -jnp.stack(logs).mean(axis=0)
     log_shares = jax.nn.log_softmax(outputs, axis=-1)
     return -jnp.take_along_axis(log_shares, chosen[:, None], axis=-1)[:, 0]

@@ -35,11 +35,36 @@ from models.layers import (
     shift,
     symmetric_uniform,
 )
-from models.policy import ActionSpec, check_image, check_sizes
+from models.policy import ActionSpec, check_sizes
 from models.stepwise import FeedForwardPolicy
 
-SMALLEST_IMAGE = 20
-"""Rows and columns of which the two convolutions leave one."""
+SALIMANS = ((16, 8, 4), (32, 4, 2))
+"""Features, kernel and stride of the convolutions, which need 20 rows and columns."""
+
+
+def convolutions(sides: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Returns features, kernel and stride of each convolution for an image's sides.
+
+    They are those of the paper from 20 rows and columns on. Smaller images (a grid
+    world's) get two of 3 × 3 without stride, or of as much as there is.
+    """
+    if min(sides) >= 20:
+        return SALIMANS
+    first = min(3, *sides)
+    second = min(3, *(n - first + 1 for n in sides))
+    return (16, first, 1), (32, second, 1)
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Returns whether images ``[H, W, C]`` are meant, as most environments give them.
+
+    At most four channels are told from rows by that; else they come first.
+
+    Example:
+        >>> channels_last((96, 96, 3)), channels_last((4, 84, 84))
+        (True, False)
+    """
+    return shape[-1] <= 4 < min(shape[:2])
 
 
 class VirtualBatchNorm(nn.Module):
@@ -74,7 +99,7 @@ class VirtualBatchNorm(nn.Module):
 
 
 class CNN(nn.Module):
-    """Maps images ``[..., C, H, W]`` to ``[..., num_outputs]``."""
+    """Maps images, ``[..., C, H, W]`` or ``[..., H, W, C]``, to outputs."""
 
     config: CNNConfig
     image_shape: tuple[int, ...]
@@ -83,8 +108,12 @@ class CNN(nn.Module):
     def setup(self):
         """Names the layers."""
         is_normalised = self.config.normalization == "virtual-batch"
-        (channels, *sides), layers, norms = self.image_shape, [], []
-        for features, kernel, stride in ((16, 8, 4), (32, 4, 2)):
+        layers, norms = [], []
+        if channels_last(self.image_shape):
+            *sides, channels = self.image_shape
+        else:
+            channels, *sides = self.image_shape
+        for features, kernel, stride in convolutions(tuple(sides)):
             start = symmetric_uniform(1.0 / math.sqrt(channels * kernel * kernel))
             # A bias before a normalisation would be subtracted again.
             layers.append(
@@ -107,7 +136,9 @@ class CNN(nn.Module):
 
     def __call__(self, images: jax.Array) -> jax.Array:
         """Returns the action before its tanh, or logits."""
-        x = jnp.moveaxis(images, -3, -1)  # Linen convolves with the channels last
+        # Convolutions have the channels last.
+        is_last = channels_last(self.image_shape)
+        x = images if is_last else jnp.moveaxis(images, -3, -1)
         for i, layer in enumerate(self.convolutions):
             x = nn.relu(self._normalise(i, layer(x)))
         x = self.hidden(x.reshape(*x.shape[:-3], -1))
@@ -129,7 +160,6 @@ class CNNPolicy(FeedForwardPolicy):
     def __post_init__(self):
         """Checks that the config fits the environment."""
         check_sizes(self.config, math.prod(self.observation_shape), self.actions)
-        check_image("cnn", self.observation_shape, SMALLEST_IMAGE)
 
     @functools.cached_property
     def network(self) -> CNN:

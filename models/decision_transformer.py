@@ -36,7 +36,7 @@ from models.context import (
 from models.layers import Embed, LayerNorm, dropped_out, fan_in_dense
 from models.policy import (
     ActionSpec,
-    BoxActions,
+    DiscreteActions,
     check_sizes,
     from_environment,
     select_action,
@@ -69,10 +69,10 @@ class DecisionTransformer(nn.Module):
         if config.film:
             self.film = fan_in_dense(1, 2 * width)
         self.embed_state = fan_in_dense(self.observation_shape, width)
-        if isinstance(self.actions, BoxActions):
-            self.embed_action = fan_in_dense(self.actions.size, width)
-        else:
+        if isinstance(self.actions, DiscreteActions):
             self.embed_action = _table(self.actions.num_outputs, width)
+        else:
+            self.embed_action = fan_in_dense(self.actions.size, width)
         self.embed_norm = LayerNorm()
         self.blocks = [
             Block(width, config.num_heads, config.activation, self.dropout)
@@ -94,8 +94,8 @@ class DecisionTransformer(nn.Module):
             returns_to_go: ``[T]``, scaled; with "window" attention ``T`` is at most
                 ``K``, with "cache" each token attends to the last ``K`` steps.
             observations: ``[T, O]``.
-            actions: ``[T, A]`` in [-1, 1], or ``[T]`` integers from 0. The last one
-                is not read: it comes after the last prediction.
+            actions: ``[T, A]``, or ``[T]`` integers from 0: the network's own. The
+                last one is not read: it comes after the last prediction.
             timesteps: ``[T]`` integers.
 
         Returns:
@@ -247,9 +247,9 @@ class DecisionTransformerPolicy(ClonablePolicy):
             key,
             jnp.zeros(1),
             jnp.zeros((1, *np.atleast_1d(self.observation_shape))),
-            jnp.zeros((1, actions.size))
-            if isinstance(actions, BoxActions)
-            else jnp.zeros(1, int),
+            jnp.zeros(1, int)
+            if isinstance(actions, DiscreteActions)
+            else jnp.zeros((1, actions.size)),
             jnp.zeros(1, int),
         )["params"]
 
@@ -262,7 +262,7 @@ class DecisionTransformerPolicy(ClonablePolicy):
             num_heads, ring = config.num_heads, (config.context_length + 1, 3)
             width = config.width // num_heads
             action = jnp.int32(0)
-            if isinstance(actions, BoxActions):
+            if not isinstance(actions, DiscreteActions):
                 action = jnp.zeros(actions.size)
             context = Cache(
                 keys=(jnp.zeros((num_heads, width, *ring)),) * config.num_layers,

@@ -7,14 +7,16 @@ is applied: exact for every module, but a member then has its own copy of them.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from models import layers
 from models.config import PolicyConfig
@@ -94,9 +96,8 @@ class _Wrapped(abc.ABC):
         """Applies the module to one member's variables."""
         if "perturbation" not in variables:
             return self.module.apply(variables, *inputs)
-        variables = {**variables, "params": _add(variables, self.read_by_layers)}
-        with nn.intercept_methods(functools.partial(_perturb, self.read_by_layers)):
-            return self.module.apply(variables, *inputs)
+        with perturbing():
+            return self.module.apply(summed(variables, self.read_by_layers), *inputs)
 
     @functools.cached_property
     def read_by_layers(self) -> frozenset[tuple[str, ...]]:
@@ -276,7 +277,23 @@ def _shapes(tree: Any) -> str:
     return str(jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", tree))
 
 
-def _add(variables: Mapping[str, Any], read: frozenset[tuple[str, ...]]) -> Any:
+def summed(
+    variables: Mapping[str, Any], read: Collection[tuple[str, ...]]
+) -> dict[str, Any]:
+    """Adds what layers do not read of a perturbation to the weights.
+
+    Args:
+        variables: with the collections ``"params"`` and ``"perturbation"``.
+        read: paths of the weights whose perturbation some layer reads.
+    """
+    # Where nothing is read, weights may be another pytree than Flax's dictionaries.
+    changes = flatten_dict(variables["perturbation"]) if read else {}
+    kept = {path: change for path, change in changes.items() if path in read}
+    params = _add(variables, read)
+    return {**variables, "params": params, "perturbation": unflatten_dict(kept)}
+
+
+def _add(variables: Mapping[str, Any], read: Collection[tuple[str, ...]]) -> Any:
     """Adds up the weights whose perturbation no layer reads."""
     if "perturbation" not in variables:
         return variables["params"]
@@ -294,16 +311,20 @@ def _add(variables: Mapping[str, Any], read: frozenset[tuple[str, ...]]) -> Any:
     )
 
 
-def _perturb(
-    read: frozenset[tuple[str, ...]], call: Any, args: Any, kwargs: Any, context: Any
-) -> Any:
+def perturbing() -> contextlib.AbstractContextManager[None]:
+    """Lets Linen's own ``Dense`` read perturbations, in all that is applied inside."""
+    return nn.intercept_methods(_perturb)
+
+
+def _perturb(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
     """Adds what a perturbation changes of a ``Dense``'s outputs."""
     outputs, layer = call(*args, **kwargs), context.module
     if type(layer) is not nn.Dense or context.method_name != "__call__":
         return outputs
     (inputs,) = (*args, *kwargs.values())
-    if (*layer.path, "kernel") in read:
-        outputs += layers.times(inputs, layers.perturbation(layer, "kernel"))
-    if (*layer.path, "bias") in read:
-        outputs = layers.shift(outputs, layers.perturbation(layer, "bias"))
-    return outputs
+    kernel, bias = (layers.perturbation(layer, name) for name in ("kernel", "bias"))
+    if kernel is not None:
+        outputs += layers.times(inputs, kernel)
+    if bias is not None:
+        outputs = layers.shift(outputs, bias)
+    return outputs if layer.dtype is None else outputs.astype(layer.dtype)

@@ -1,9 +1,10 @@
 """What every policy shares: the action space it serves and its output rule.
 
-A network returns one number per action dimension, per bin of each dimension, or per
-choice. This file turns them into an action, in two steps: ``select_action`` gives the
-*network's* action (in [-1, 1], or an index), which a Decision Transformer reads back as
-a token; ``to_environment`` gives the same action in the environment's own unit.
+A network returns one number per action dimension, per bin of each dimension, per choice
+(of each factor) or per switch. This file turns them into an action, in two steps:
+``select_action`` gives the *network's* action (in [-1, 1], an index, or ones and
+zeros), which a Decision Transformer reads back as a token; ``to_environment`` gives the
+same action in the environment's own unit.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models.config import PolicyConfig
 
@@ -77,7 +79,56 @@ class DiscreteActions:
         return self.num_actions
 
 
-ActionSpec: TypeAlias = BoxActions | DiscreteActions
+@dataclasses.dataclass(frozen=True)
+class MultiDiscreteActions:
+    """Several choices at once: factor i among ``start[i], …, start[i] + nvec[i] − 1``.
+
+    The network's own action has a 1 for what is chosen in each factor, else 0.
+    """
+
+    nvec: tuple[int, ...]
+    """How many choices each factor has, in the order of the space's array."""
+    start: tuple[int, ...]
+    """The first choice of each factor."""
+    shape: tuple[int, ...]
+    """Of the space's array."""
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network returns: a logit per choice, all factors."""
+        return sum(self.nvec)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the network's own action has."""
+        return self.num_outputs
+
+    def factors(self, values: jax.Array) -> list[jax.Array]:
+        """Cuts ``[..., num_outputs]`` into ``[..., nvec[i]]``."""
+        return jnp.split(values, np.cumsum(self.nvec)[:-1], axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class BinaryActions:
+    """Switches, each 0 or 1; the network's own action is the same as floats."""
+
+    shape: tuple[int, ...]
+    """Of the space's array."""
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network returns: one logit per switch, on above 0."""
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many numbers an action has."""
+        return self.num_outputs
+
+
+ActionSpec: TypeAlias = (
+    BoxActions | DiscreteActions | MultiDiscreteActions | BinaryActions
+)
 """What a policy must know of an action space, whatever library defined it."""
 
 
@@ -140,16 +191,30 @@ def select_action(
     Args:
         config: says whether choices are sampled.
         actions: the action space.
-        outputs: ``[A]``, ``[A · bins]`` logits or ``[num_actions]`` logits.
+        outputs: ``[num_outputs]``: ``[A]``, or logits.
         key: consumed where actions are sampled, ignored elsewhere.
 
     Returns:
-        ``[A]`` float32 in [-1, 1], tanh(outputs) or the chosen bins; or ``[]`` int32 in
-        [0, num_actions). Chosen is the largest logit's index or a draw from their
-        softmax.
+        ``[A]`` float32 in [-1, 1], tanh(outputs) or the chosen bins; ``[]`` int32 in
+        [0, num_actions); or ``[num_outputs]`` float32, 1 for what is chosen, else 0.
+        Chosen is the largest logit's index or a draw from their softmax; a switch is on
+        if its logit is above 0, or with the probability of its sigmoid.
     """
     if isinstance(actions, DiscreteActions):
         return _chosen(config, outputs, key)
+    if isinstance(actions, MultiDiscreteActions):
+        factors = actions.factors(outputs)
+        keys = jax.random.split(key, len(factors))
+        chosen = [
+            jax.nn.one_hot(_chosen(config, logits, own), logits.size)
+            for logits, own in zip(factors, keys, strict=True)
+        ]
+        return jnp.concatenate(chosen)
+    if isinstance(actions, BinaryActions):
+        threshold = 0.0
+        if config.sample_actions:  # u < sigmoid(x) just if logit(u) < x
+            threshold = jax.random.logistic(key, outputs.shape)
+        return (outputs > threshold).astype(jnp.float32)
     if actions.bins is None:
         return jnp.tanh(outputs)
     logits = outputs.reshape(actions.size, actions.bins)
@@ -171,7 +236,8 @@ def from_environment(
     Args:
         config: says whether real-valued actions are scaled.
         actions: the action space.
-        action: ``[..., A]``, or ``[...]`` integers, whoever chose it.
+        action: ``[..., A]``, ``[...]`` integers, or ``[..., *shape]`` integers of
+            several choices, whoever chose it.
 
     Returns:
         What :func:`to_environment` makes that action of; an action that the network
@@ -179,6 +245,16 @@ def from_environment(
     """
     if isinstance(actions, DiscreteActions):
         return action - actions.start
+    if isinstance(actions, MultiDiscreteActions | BinaryActions):
+        lead = action.shape[: action.ndim - len(actions.shape)]
+        action = action.reshape(*lead, -1)
+        if isinstance(actions, BinaryActions):
+            return action.astype(jnp.float32)
+        chosen = [
+            jax.nn.one_hot(action[..., i] - actions.start[i], count)
+            for i, count in enumerate(actions.nvec)
+        ]
+        return jnp.concatenate(chosen, axis=-1)
     if config.action_scale == "bounds":
         low, high = jnp.asarray(actions.low), jnp.asarray(actions.high)
         shape = action.shape
@@ -198,11 +274,18 @@ def to_environment(
         action: what ``select_action`` returned.
 
     Returns:
-        ``[A]`` float32, low + (action + 1)/2 · (high - low) or unscaled; or ``[]``
-        int32, start + action.
+        ``[A]`` float32, low + (action + 1)/2 · (high - low) or unscaled; ``[]`` int32,
+        start + action; or ``shape`` int32 of several choices.
     """
     if isinstance(actions, DiscreteActions):
         return action + actions.start
+    if isinstance(actions, BinaryActions):
+        return action.astype(jnp.int32).reshape(actions.shape)
+    if isinstance(actions, MultiDiscreteActions):
+        chosen = [part.argmax().astype(jnp.int32) for part in actions.factors(action)]
+        return (jnp.stack(chosen) + np.array(actions.start, np.int32)).reshape(
+            actions.shape
+        )
     if config.action_scale == "none":
         return action
     low, high = jnp.asarray(actions.low), jnp.asarray(actions.high)

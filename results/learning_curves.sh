@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 runs=${1:-runs/results}
 for seed in 0 1 2; do
   for policy in decision-transformer mlp; do
-    python -m jax_es.train half-cheetah --policy "$policy" --num-generations 30 \
+    python -m jax_es.train half-cheetah-small --policy "$policy" --num-generations 30 \
       --seed "$seed" --runs-dir "$runs" --name "half-cheetah-$policy-seed$seed"
-    python -m jax_es.train hopper --policy "$policy" --num-generations 60 \
+    python -m jax_es.train hopper-small --policy "$policy" --num-generations 60 \
       --seed "$seed" --runs-dir "$runs" --name "hopper-$policy-seed$seed"
   done
 done

@@ -35,8 +35,8 @@ measure() {  # run, highest command, the folder that keeps its measures
     "${on_core[@]}" jax_es.evaluate "$1" --obedience 0 "$2" --json >"$3/obedience.json"
 }
 
-short=(half-cheetah-clipup --env.max-episode-steps 200 --checkpoint-every 10)
-whole=(half-cheetah-clipup --checkpoint-every 5)
+short=(half-cheetah --env.max-episode-steps 200 --checkpoint-every 10)
+whole=(half-cheetah --checkpoint-every 5)
 obey=(--es.objective commanded-return)
 weighted=(--es.obedience-weight 0.6 --es.obedience-weight-end 1 --es.schedule linear)
 slower=(--es.learning-rate-end 0.05 --es.schedule linear --es.schedule-generations 20)
@@ -67,7 +67,7 @@ cloned() {  # The plain run at three moments of its training is the dataset of m
     "${on_core[@]}" jax_es.collect "$run" --checkpoint last --episodes 50 --dataset "${ids[-1]}"
   done
   [[ -e datasets/cheetah/mixed-v0 ]] || minari combine "${ids[@]}" --dataset-id cheetah/mixed-v0
-  [[ -e $clone/seed-0/checkpoints ]] || "${on_core[@]}" jax_es.pretrain half-cheetah-clipup \
+  [[ -e $clone/seed-0/checkpoints ]] || "${on_core[@]}" jax_es.pretrain half-cheetah \
     --env.max-episode-steps 200 "${film[@]}" --policy.target-return 300 \
     --rollout.observation-statistics --evaluation.num-episodes 9 --dataset cheetah/mixed-v0 \
     --learning-rate 0.001 --warmup-steps 100 --steps-per-epoch 1000 --epochs 1 \
@@ -104,7 +104,7 @@ contrasts() {  # seed 0 alone
 }
 
 swimmer() {  # seed: on from results/robots.sh
-  local swimmer=(swimmer-clipup --checkpoint-every 5 "${obey[@]}" --es.command-high 340)
+  local swimmer=(swimmer --checkpoint-every 5 "${obey[@]}" --es.command-high 340)
   # With the whole weight at once θ, which returns more than all commands, may unlearn to swim.
   train swimmer-weighted "$1" "${swimmer[@]}" --init runs/robots/swimmer-decision-transformer \
     "${weighted[@]}" --es.learning-rate 0.25 --es.learning-rate-end 0.05 \

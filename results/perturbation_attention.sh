@@ -13,8 +13,8 @@ train() {  # task variant options…
   shift 2
   case $task in
     half-cheetah-200) preset=(quickstart) ;;
-    swimmer-200) preset=(swimmer --env.max-episode-steps 200 --policy.target-return 72) ;;
-    *) preset=("$task") ;;
+    swimmer-200) preset=(swimmer-small --env.max-episode-steps 200 --policy.target-return 72) ;;
+    *) preset=("$task-small") ;;
   esac
   for seed in 0 1 2; do
     if ((count++ % workers == worker)); then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The ClipUp presets as they are, three networks, three seeds; afterwards each run's best θ
+# The robots' presets as they are, three networks, three seeds; afterwards each run's best θ
 # plays 100 other episodes. A run has one core, so start as many workers as there are:
 #   results/robots.sh 0 & results/robots.sh 1
 # First argument: which of the available cores (0 without); the others: tasks (all
@@ -26,7 +26,7 @@ train() {  # task policy seed
   flock -n 9 || return 0
   [[ ! -e $run/finished ]] || return 0
   [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$1-clipup" --policy "$2" --seed "$seed" \
+  "${on_core[@]}" jax_es.train "$1" --policy "$2" --seed "$seed" \
     --runs-dir "$folder" --name "seed-$seed" "${resume[@]}"
   mkdir -p "$kept"
   "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"

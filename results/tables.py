@@ -536,6 +536,7 @@ TABLES = {
     "quickstart": quickstart,
     "robots": lambda: trained("robots"),
     "control": lambda: trained("control"),
+    "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
     "robots-published": robots_published,
     "robots-short": lambda: trained("robots", is_short=True),

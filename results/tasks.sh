@@ -17,7 +17,7 @@ python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 
 train() {  # task policy seed
-  local name=$1-$2 seed=$3
+  local name=${1%-small}-$2 seed=$3
   local folder=runs/tasks/$name kept=results/tasks/$name/seed-$seed run resume=()
   run=$folder/seed-$seed
   mkdir -p "$folder"
@@ -34,7 +34,7 @@ train() {  # task policy seed
 }
 
 for seed in 0 1 2; do
-  for task in inverted-pendulum swimmer half-cheetah inverted-double-pendulum hopper walker2d; do
+  for task in inverted-pendulum {swimmer,half-cheetah,inverted-double-pendulum,hopper,walker2d}-small; do
     for policy in mlp decision-transformer; do
       train "$task" "$policy" "$seed"
     done

@@ -18,6 +18,17 @@ def numbers(path):
     ]
 
 
+def variables_of(population):
+    """What policies read of every member of antithetic pairs, ``[N, 2, …]``."""
+
+    def pair(index):
+        epsilon = population.group(index)
+        both = 2 * index + jax.numpy.arange(2)
+        return jax.vmap(lambda member: population.variables(epsilon, member))(both)
+
+    return jax.vmap(pair)(jax.numpy.arange(population.num_pairs))
+
+
 def assert_equal_bits(first, second):
     """Asserts that structures, dtypes and values are equal; keys by their data."""
     assert jax.tree.structure(first) == jax.tree.structure(second)

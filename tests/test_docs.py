@@ -27,15 +27,15 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
-from jax_es.es.noise import FullNoise
+from jax_es.es.noise import FullNoise, make_noise
 from jax_es.es.novelty import NoveltyOptions
 from jax_es.presets import PRESETS
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.wording import significant
 from jax_es.train_config import differences
-from jax_es.training.build import TrainConfig, make_noise, make_policy
-from jax_es.training.loop import train_run
+from jax_es.training.build import TrainConfig, make_policy
+from jax_es.training.train_policy import train_policy
 from models import DecisionTransformerConfig
 
 ROOT = Path(__file__).parent.parent
@@ -56,12 +56,13 @@ WITH_CODE = [
 ]
 
 OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
-OF_OTHERS |= {"strategy", "es.kwargs.NAME", "es.kwargs.extra_std"}
+OF_OTHERS |= {"strategy", "objective", "fine-tune", "es.objective-kwargs.weight"}
+OF_OTHERS |= {"es.objective-kwargs.NAME", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyOptions)}
 OF_OTHERS |= {
     "strict",
     *("build-arg", "generate", "gpus"),
-    *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features")),
+    *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features", "backend")),
 }
 """Options that are no field: of other programs, or of all of ours."""
 
@@ -102,7 +103,7 @@ def trained(tmp_path_factory):
         evaluation=EvaluationConfig(num_episodes=2),
         num_generations=2,
     )
-    return path, train_run(config, path)
+    return path, train_policy(config, path)
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +131,12 @@ def here(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_python_code_runs(page, here, trained, monkeypatch):
     def as_if_trained(*given, **named):
-        call = inspect.signature(train_run).bind(*given, **named).arguments
+        call = inspect.signature(train_policy).bind(*given, **named).arguments
         assert isinstance(call["config"], TrainConfig)
         shutil.copytree(trained[0], call["path"])
         return trained[1]
 
-    monkeypatch.setattr(jax_es, "train_run", as_if_trained, raising=False)
+    monkeypatch.setattr(jax_es, "train_policy", as_if_trained, raising=False)
     names = {}
     for code in blocks(page, "python"):
         if "RecordVideo" in code:
@@ -148,6 +149,21 @@ def test_the_python_code_runs(page, here, trained, monkeypatch):
         assert env.spec.id == "HalfCheetah-v5" and env.render_mode == "rgb_array"
         env.unwrapped.close()  # nothing was rendered, which not every machine can
         assert (here / "videos").is_dir()
+
+
+def test_the_digits_are_evolved(monkeypatch, capsys):
+    """As far as two generations go: all five lines, and the network has learned."""
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr(sys, "argv", ["digits.py", "0"])
+    code = files("docs/guides/evolve.md")["digits.py"]
+    pretraining = "start = by_gradient(start, upright, seed)"
+    assert pretraining in code
+    code = code.replace(pretraining, f"{pretraining}\nSTEPS = 2")
+    exec(code.replace("num_pairs=256", "num_pairs=8"), {})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    names = ["before", "gradient", "full", "low-rank", "anchored"]
+    assert [row[0] for row in rows] == names
+    assert float(rows[0][2]) > 0.9 and float(rows[0][1]) < 0.3
 
 
 @pytest.mark.slow
@@ -264,7 +280,7 @@ def test_the_three_figures_are_of_the_tables(page):
     assert f"| HalfCheetah-v5 {of_three}" in robots
     assert "a return of 4,875 (4,168 to 4,933, three seeds)" in said
     assert "In 6 minutes on one core" in said
-    command = "half-cheetah-clipup --policy linear"
+    command = "half-cheetah --policy linear"
     assert f"`python -m jax_es.train {command}`" in said
     trained = RunDirectory(ROOT / "results/robots/half-cheetah-linear/seed-0").config()
     given = train.parse(shlex.split(command)).config

@@ -31,7 +31,7 @@ def tiny(policy):
 @pytest.fixture(scope="module")
 def mlp(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "mlp"
-    jax_es.train_run(tiny(MLPConfig(hidden_sizes=(8, 4))), path)
+    jax_es.train_policy(tiny(MLPConfig(hidden_sizes=(8, 4))), path)
     return path
 
 

@@ -22,22 +22,30 @@ ALLOWED = {
     "envs": {"numpy", "gymnasium", "mujoco", "ale_py"},
     "jax_es": {"jax", "optax", "numpy"},
 }
+# The only file of envs that may import JAX, and packages once they are named.
+JAX_ENVS = "envs/jax_env.py"
 # What only these files of jax_es know. Rooms are packages like any other: only the
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
     "models": {
-        *("training/build", "training/custom_policy"),
-        *("presets", "clipup_presets", "control_presets", "train_config"),
+        *("training/build", "training/custom_policy", "training/function_fitness"),
+        *("presets", "paper_presets", "robot_presets", "control_presets"),
+        *("own_presets", "train_config"),
     },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
+        "benchmarks/learning",
         *(
             "runs/directory",
             "runs/machine",
-            *("cli/options", "runs/trust", "training/custom_policy"),
+            *("cli/options", "runs/trust"),
+            *("training/custom", "training/custom_policy"),
         ),  # how failures are told apart, and cores
     },
-    "gymnasium": {"training/build", "training/load_policy", "evaluation/video"},
+    "gymnasium": {
+        *("training/build", "training/own_task", "training/load_policy"),
+        "evaluation/video",
+    },
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
     "huggingface_hub": {"runs/exported"},
     "safetensors": {"runs/exported"},
@@ -78,7 +86,7 @@ HOMES = {
 SETTINGS = {
     *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
     "streams",
-    *("presets", "clipup_presets", "control_presets"),
+    *("presets", "paper_presets", "robot_presets", "control_presets", "own_presets"),
 }
 LEVELS = [
     {"settings"},
@@ -99,6 +107,7 @@ DEVICE_FILE = "jax_es/rollout/devices.py"
 LAZY = {
     *("jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"),
     *("jax_es/runs/trust.py", "envs/make.py"),  # the user's own modules
+    JAX_ENVS,
 }
 
 
@@ -117,6 +126,8 @@ def violations(path: str, source: str) -> Iterator[str]:
         else:
             packages = set()
         for package in packages - sys.stdlib_module_names - ALLOWED[room] - {room}:
+            if path == JAX_ENVS and package == "jax":
+                continue
             if not (room == "jax_es" and name in HOMES.get(package, ())):
                 yield f"{where} imports {package}"
         # A package's own names are imported when they are first used.

@@ -38,7 +38,7 @@ MORE = {
 def commands():
     """Those of the block that begins with a teacher, with small numbers."""
     blocks = re.findall(r"```bash\n(.*?)```", GUIDE, flags=re.DOTALL)
-    (block,) = [b for b in blocks if "hopper-pretrained --init runs/clone" in b]
+    (block,) = [b for b in blocks if "hopper-small --fine-tune --init runs/clone" in b]
     for line in block.splitlines():
         python, m, module, *options = shlex.split(line)
         assert [python, m] == ["python", "-m"]

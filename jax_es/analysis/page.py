@@ -19,6 +19,7 @@ from jax_es.analysis.curves import (
     summary,
 )
 from jax_es.checks import check_types, optional
+from jax_es.presets import meant_by
 from jax_es.runs.directory import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, Method
@@ -129,6 +130,12 @@ class Variant:
         self.changes = {f: v for f, v in changes if f not in unchosen}
 
     @property
+    def was_renamed(self) -> bool:
+        """Whether the preset had another name when the run began."""
+        recorded, today = self.record["preset"], self.origin.preset
+        return today != recorded and today in meant_by(recorded)
+
+    @property
     def commands(self) -> list[str]:
         """What trains it again, at the commit that trained it."""
         preset, method = self.record["preset"], self.first.method
@@ -149,7 +156,10 @@ class Variant:
         recorded = self.record.get("git_commit") or ""
         if commit := re.fullmatch(r"([0-9a-f]{7,64})(\+?)", recorded):
             note = "  # and changes that were not committed" if commit[2] else ""
-            commands.insert(0, f"git checkout {commit[1]}{note}")
+            start = f"git checkout {commit[1]}{note}"
+            if self.was_renamed:  # that commit does not know today's name
+                start = f"# trained as preset {preset} at commit {commit[1]}{note}"
+            commands.insert(0, start)
         return commands
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.cores import available_cores, use_cores
 from envs.physics import (
     EPISODE_LENGTHS,
     GAME_LENGTH,
@@ -33,6 +34,7 @@ from envs.physics import (
     remaining_lengths,
     simulator_speed,
 )
+from jax_es.benchmarks.learning import falls, learning
 from jax_es.benchmarks.rows import (
     GAMES,
     GENERATION_STEPS,
@@ -43,13 +45,12 @@ from jax_es.benchmarks.rows import (
     config_of,
 )
 from jax_es.cli.train_program import start_jax
+from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import OpenAIES, openai_es
-from jax_es.rollout.devices import available_cores
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.training.build import make_noise
 from jax_es.training.generation import (
     TrainState,
     initial_state,
@@ -78,14 +79,18 @@ class Network(NamedTuple):
 
 def main(argv: list[str]) -> None:
     """Measures rows of one network, prints a JSON object with the fields of each."""
-    rows, work = map(json.loads, argv)
+    given, options = map(json.loads, argv)
+    rows, work = [Row(*values) for values in given], Work(**options)
+    use_cores(work.cores or (1 if rows[0].kind == "learning" else available_cores()))
     start_jax()
-    measured = measure([Row(*values) for values in rows], Work(**work))
+    measured = measure(rows, work)
     sys.stdout.write(json.dumps(measured) + "\n")
 
 
 def measure(rows: list[Row], work: Work) -> dict[str, Fields]:
     """Measures rows of one network and of the same number of slots."""
+    if rows[0].kind == "learning":
+        return {row.name: learning(row, work) for row in rows}
     if rows[0].kind == "physics":
         return {
             row.name: {"physics_samples": [simulator_speed(row.regime, work.seconds)]}
@@ -312,14 +317,6 @@ def whole_tasks(network: Network, row: Row) -> Tasks:
         lengths = falls(rng, mean, size)
     tasks = population_tasks(config, 0, 1, size)
     return tasks._replace(max_steps=lengths.astype(np.int32))
-
-
-def falls(rng: np.random.Generator, mean: int, count: int) -> np.ndarray:
-    """Draws lengths: after the first steps bodies fall at any one alike, or never."""
-    fall, longest = EPISODE_LENGTHS
-    if mean == longest:
-        return np.full(count, longest)
-    return np.minimum(fall + rng.geometric(1 / (mean - fall), count), longest)
 
 
 def profile(folder: Path, network_name: str, work: Work) -> Path:

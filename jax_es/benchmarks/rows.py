@@ -3,8 +3,9 @@
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Iterable
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from jax_es.checks import ConfigError, Count, Positive, Range, check_fields
 from jax_es.presets import preset
@@ -47,6 +48,39 @@ UPDATE_PAIRS = {
 GENERATION_STEPS = 150_000
 """Environment steps of a generation of a mean length, about."""
 
+
+class Learning(NamedTuple):
+    """A generation of a preset, late enough for its policy to have left its start."""
+
+    preset: str
+    policy: str
+    mean_length: int
+    """Of its episodes, in environment steps; 1000 is all of them."""
+    changes: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    """What is changed about the preset's fields, by section."""
+
+
+LEARNING = {  # docs/results/index.md says the command of the last
+    "half-cheetah-linear": Learning("half-cheetah-clipup", "linear", 1000),
+    "half-cheetah-dt": Learning("half-cheetah-clipup", "decision-transformer", 1000),
+    "swimmer-linear": Learning("swimmer-clipup", "linear", 1000),
+    "hopper-linear": Learning("hopper-clipup", "linear", 50),
+    "walker2d-linear": Learning("walker2d-clipup", "linear", 300),
+    "humanoid-linear": Learning("humanoid-clipup", "linear", 50),
+    "humanoid-dt": Learning("humanoid-clipup", "decision-transformer", 35),
+    "ant-dt": Learning("ant-clipup", "decision-transformer", 1000),
+    "humanoid-paper-dt": Learning(
+        "humanoid-clipup",
+        "decision-transformer",
+        65,
+        {
+            "policy": {"context_length": 20, "width": 128, "num_layers": 3},
+            "es": {"perturbation": "low-rank", "rank": 1, "sigma": 0.02},
+        },
+    ),
+}
+"""What the rows ``learning`` are about: late generations on cheap physics."""
+
 Regime: TypeAlias = Literal["trained", "untrained", "atari"]
 
 
@@ -54,9 +88,9 @@ class Row(NamedTuple):
     """A line of the table."""
 
     kind: str
-    """What is measured: physics, policy, generation or update."""
+    """What is measured: physics, policy, generation, update or learning."""
     network: str = ""
-    """One of :data:`NETWORKS`; none for physics."""
+    """One of :data:`NETWORKS`, or of :data:`LEARNING`; none for physics."""
     condition: str = ""
     """What is special about it, mostly nothing."""
     is_default: bool = True
@@ -64,7 +98,7 @@ class Row(NamedTuple):
 
     @property
     def regime(self) -> Regime:
-        """Which of the simulators' speeds it is compared with."""
+        """Which of the simulators' speeds it is compared with, except ``learning``."""
         if self.network in GAMES or self.condition == "atari":
             return "atari"
         bodies_fall = self.condition in ("untrained", "own-actions")
@@ -93,6 +127,7 @@ ROWS = [
         for length in MEAN_LENGTHS
     ),
     *(Row("update", name) for name in HUMANOIDS if "+" not in name),
+    *(Row("learning", name, is_default=False) for name in LEARNING),
 ]
 """Every row, in the order of the table."""
 
@@ -125,6 +160,9 @@ class Work:
     of 20,000 (hours)."""
     num_slots: Annotated[int, Range("at least 4", lambda n: n >= 4)] | None = None
     """Slots of every row, instead of each network's own."""
+    cores: Count | None = None
+    """Cores of every row, of those that this process may use; all of them, and one for
+    learning/*, if not given."""
     num_groups: Count | None = None
     """Slot groups of every row at most, instead of what training chooses: with two,
     policies and physics overlap."""

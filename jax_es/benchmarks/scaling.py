@@ -25,12 +25,13 @@ import numpy as np
 from jax_es.benchmarks.measure import falls
 from jax_es.benchmarks.rows import MEAN_LENGTHS, config_of
 from jax_es.cli.train_program import start_jax
+from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import openai_es
 from jax_es.rollout.devices import available_cores
 from jax_es.rollout.memory import num_bytes
 from jax_es.rollout.observation_statistics import UNCHANGED
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.build import make_noise, with_machine
+from jax_es.training.build import with_machine
 from jax_es.training.generation import population_tasks
 from jax_es.training.parts import WorkerEngine
 from jax_es.training.shards import block_size

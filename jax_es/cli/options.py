@@ -29,6 +29,8 @@ from tyro import _strings as tyro_strings
 from jax_es.checks import ConfigError, check_numbers, printable, require
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
+from jax_es.config import EnvConfig
+from jax_es.presets import with_objective, with_strategy
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
@@ -55,6 +57,9 @@ _typed: set[str] = set()
 _CHOSEN_BY = {
     "--strategy": "es.",
     "--es.strategy": "es.",
+    "--objective": "es.",
+    "--es.objective": "es.",
+    "--fine-tune": "es.",
     "--lr": "es.learning_rate",
     "--policy": "policy.",
     "--env.game": "env.id",
@@ -169,7 +174,9 @@ class CommandLine(NamedTuple):
     preset: str | None
     kind: str | None
     rest: list[str]
-    """The options but ``--policy``."""
+    """The options but ``--policy``, and those that were taken."""
+    typed: frozenset[str] = frozenset()
+    """All words, and the values in them."""
 
     @property
     def resumes(self) -> bool:
@@ -188,17 +195,60 @@ class CommandLine(NamedTuple):
         runs_dir = Path(take_option(options, "--runs-dir") or "runs")
         return path_to_resume(runs_dir, take_option(options, "--name"))
 
-    def take_strategy(self) -> str | None:
-        """Takes ``--strategy NAME`` off the options; None if absent."""
-        names = [take_option(self.rest, f"--{o}strategy") for o in ("", "es.")]
+    def with_parts(self, config: TrainConfig) -> TrainConfig:
+        """Takes ``--strategy`` and ``--objective NAME`` off, for other defaults."""
+        config = with_strategy(config, self._take("strategy"))
+        return with_objective(config, self._take("objective"))
+
+    def _take(self, name: str) -> str | None:
+        names = [take_option(self.rest, f"--{part}{name}") for part in ("", "es.")]
         return names[0] or names[1]
+
+    def take_fine_tune(self) -> bool:
+        """Takes ``--fine-tune`` off the options; returns whether it was there."""
+        given = [word for word in self.rest if word in ("--fine-tune", "--fine_tune")]
+        for word in given:
+            self.rest.remove(word)
+        return bool(given)
+
+    def environment(self) -> EnvConfig | None:
+        """Reads ``--env.…`` where they name a task and no preset does; None elsewhere.
+
+        What cannot be read is left to :func:`parse_options`.
+        """
+        names = {word.partition("=")[0].replace("_", "-") for word in self.rest}
+        if self.preset is not None or not names & {"--env.id", "--env.game"}:
+            return None
+        words = [word for word in self.rest if word not in ("-h", "--help")]
+        rest, default = _take_kwargs(words, _Task())
+
+        def reject(_: tyro_errors.ParseErrorEvent) -> NoReturn:
+            raise InputError
+
+        with (
+            contextlib.suppress(InputError),
+            tyro_errors.on_parse_error(reject),
+        ):
+            parsed, _ = tyro.cli(
+                _Task, args=rest, default=default, return_unknown_args=True
+            )
+            return parsed.env
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """The options of a command line that say which task it is."""
+
+    env: EnvConfig = dataclasses.field(default_factory=lambda: EnvConfig(id=""))
 
 
 def split_command_line(argv: list[str]) -> CommandLine:
     """Takes the preset and the policy off a command line."""
     rest = list(argv)
     preset = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    return CommandLine(preset, take_option(rest, "--policy"), rest)
+    typed = frozenset([*argv, *(each.partition("=")[2] for each in argv)])
+    return CommandLine(preset, take_option(rest, "--policy"), rest, typed)
 
 
 def parse_options(
@@ -255,12 +305,15 @@ def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     inner: Any = getattr(outer, "config", outer)
     for argument in argv:
         name = argument.partition("=")[0]
-        if name.startswith(tuple(f"--{each}" for each in KWARGS)):
+        if name.removeprefix("--").replace("-", "_").startswith(KWARGS):
             value = _literal(take_option(rest, name))
-            part, _, key = name.removeprefix("--").split(".", 2)
+            part, where, key = name.removeprefix("--").replace("-", "_").split(".", 2)
             old = getattr(inner, part)
-            kwargs = {**old.kwargs, key.replace("-", "_"): value}
-            new = {part: dataclasses.replace(old, kwargs=kwargs)}
+            new = {
+                part: dataclasses.replace(
+                    old, **{where: {**getattr(old, where), key: value}}
+                )
+            }
             inner = dataclasses.replace(inner, **new)
     if hasattr(outer, "config"):
         return rest, dataclasses.replace(outer, config=inner)

@@ -1,7 +1,6 @@
 """What programs that train runs share: options, resuming, what a stop leaves."""
 
 import dataclasses
-import datetime
 import resource
 import shlex
 import sys
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from jax_es.checks import require
 from jax_es.cli.options import CommandLine, input_errors, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
+from jax_es.presets import DEFAULT_PRESET, current_name, meant_by
 from jax_es.runs.directory import (
     RunDirectory,
     check_method,
@@ -25,9 +25,10 @@ from jax_es.runs.find import (
     how_to_use,
     path_to_resume,
 )
-from jax_es.runs.folders import EXPERIMENT_FILE, seed_of
+from jax_es.runs.folders import EXPERIMENT_FILE, new_folder, seed_of
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
+from jax_es.runs.reproduce import origin
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig, policy_kind
 
@@ -48,9 +49,9 @@ class RunArguments:
     had never stopped (a teacher's will be others). Without a PRESET its own settings
     are taken."""
     trust: bool = False
-    """Import the modules that environments (module:id) and policies (module:Name) of
-    --resume and --init name, which may run any code; not needed for what --env.id and
-    --policy name."""
+    """Import the modules of what --resume and --init name as module:Name (environments,
+    policies, strategies, objectives), which may run any code; not needed for what the
+    command line names."""
 
     def run_to_resume(self, config: TrainConfig, line: CommandLine) -> RunDirectory:
         """Returns the run or experiment to continue, or raises ``ConfigError``.
@@ -63,15 +64,13 @@ class RunArguments:
 
     def check_imports(self, config: TrainConfig, run: Path, line: CommandLine) -> None:
         """Raises ``ConfigError`` if a resumed run's modules may not be imported."""
-        typed = {str(line.kind), *line.rest}
-        typed |= {argument.partition("=")[2] for argument in line.rest}
-        check_imports(config, run, self.trust, typed)
+        check_imports(config, run, self.trust, line.typed)
 
     def new_run(self, name: str) -> RunDirectory:
         """Returns the folder of a new run: ``--name``, or ``name`` and the time."""
         check_new_name(self.name)
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = self.runs_dir / (self.name or f"{name}-{now}")
+        given = self.name
+        path = self.runs_dir / given if given else new_folder(name, self.runs_dir)
         check_place(path)  # lock() does as well, but after everything is built
         return RunDirectory(path)
 
@@ -102,6 +101,36 @@ def stored_run(line: CommandLine, *methods: str) -> RunDirectory:
         "--policy out, or start a new run with another --name.",
     )
     return run
+
+
+def preset_of(line: CommandLine, default: str = DEFAULT_PRESET) -> tuple[str, bool]:
+    """Returns the preset that a command line names, and whether its name fine-tunes.
+
+    A resume may name it as the run recorded it, when the name meant something else.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    name = default if line.preset is None else line.preset
+    if line.resumes and line.path_to_resume.exists():
+        run = find_run_or_experiment(line.path_to_resume)
+        if run.record()["preset"] == name and meant_by(name):
+            start = origin(run.config(), name, run.method())
+            return start.preset, start.fine_tune
+    return current_name(name), False
+
+
+def check_pretrained(fine_tune: bool, config: TrainConfig) -> None:
+    """Checks that a new run that is to be fine-tuned names the run that it begins with.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    require(
+        not fine_tune or config.init is not None,
+        "--fine-tune goes on from a pretrained policy; add --init RUN (the program "
+        "pretrain makes one).",
+    )
 
 
 def start_jax(num_devices: int | None = None) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax_es.distributed.workers import Workers
 from jax_es.es.openai_es import WeightedSum
 from jax_es.es.population import Population
-from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.rollout.evaluator import OF_EPISODES, EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import UNCHANGED, View, merge
 from jax_es.rollout.tasks import Tasks
 from jax_es.types import PyTree
@@ -108,8 +108,14 @@ def _joined(
 
     Seconds are a worker's mean; of the elapsed ones, as if all had always been at work.
     """
-    fields = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
-    whole = {f: np.concatenate([getattr(r, f) for r in results]) for f in fields}
+    whole: dict[str, Any] = {
+        f: np.concatenate([getattr(r, f) for r in results]) for f in OF_EPISODES
+    }
+    for field in ("sums", "last"):
+        whole[field] = {
+            name: np.concatenate([getattr(r, field)[name] for r in results])
+            for name in getattr(results[0], field)
+        }
     work = sum(sum(result.seconds.values()) for result in results)
     share = max(num_workers, work / max(elapsed, 1e-9))
     return EpisodeResults(

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_es.config import ESConfig
 from jax_es.types import PyTree, Variables
 
 
@@ -203,6 +204,15 @@ class LowRankNoise:
         leaves, structure = jax.tree.flatten(mean)
         parts = cut(epsilon, [self._num_normals(leaf) for leaf in leaves])
         return structure.unflatten(map(function, leaves, parts))
+
+
+def make_noise(config: ESConfig) -> Noise:
+    """Builds the noise family of a configuration."""
+    match config.perturbation:
+        case "full":
+            return FullNoise()
+        case "low-rank":
+            return LowRankNoise(config.rank)
 
 
 _PAIRS_PER_PRODUCT = 64

@@ -17,8 +17,8 @@ Example:
     ...                         weight_decay=0.0))
     >>> state = es.init(jax.random.key(0), {"x": jnp.array([3.0, -2.0])})
     >>> for _ in range(60):
-    ...     members = es.ask(state).members()
-    ...     fitness = -jnp.sum(members["params"]["x"] ** 2, axis=-1)
+    ...     members = es.ask(state).members
+    ...     fitness = -jnp.sum(members["x"] ** 2, axis=-1)
     ...     state, info = es.tell(state, fitness)
     >>> bool(jnp.all(jnp.abs(state.mean["x"]) < 0.1))
     True
@@ -151,9 +151,9 @@ def openai_es(
             and num_pairs <= config.most_pairs
         ):
             raise ValueError(
-                f"fitness must have shape [num_pairs, 2] = ({config.num_pairs}, 2), or "
-                f"[{2 * config.num_pairs}], got {given}; column 0 is "
-                "θ+σε, column 1 is θ−σε."
+                f"fitness must have shape [P] = ({2 * config.num_pairs},), or "
+                f"({config.num_pairs}, 2), got {given}; of pair i, member 2i is θ+σε "
+                "and member 2i + 1 is θ−σε."
             )
         return shape(fitness)
 

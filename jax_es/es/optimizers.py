@@ -1,6 +1,6 @@
 """From gradient estimates to steps: the optax chain of OpenAI-ES, ClipUp, schedules."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,14 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
         m ← β m + (1 − β) g,    θ ← (1 − λ)(θ + lr·m),
 
     since (1 − λ)(θ + lr·m) − θ = (1 − λ) lr·m − λθ. The chain *ascends*: this is the
-    one place where the sign of the step is decided.
+    one place where the sign of the step is decided. With ``weight_decay_anchor`` start
+    the decay is towards θ₀ instead of 0 (:func:`add_anchored_decay`).
     """
+    decay = config.weight_decay
+    decays = {
+        "zero": optax.add_decayed_weights(-decay),
+        "start": add_anchored_decay(decay),
+    }
     directions = {
         "momentum": optax.ema(config.momentum, debias=False),
         "sgd": optax.identity(),
@@ -34,9 +40,64 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
     return optax.chain(
         directions[config.optimizer],
         optax.scale_by_schedule(rate) if rate else optax.scale(config.learning_rate),
-        optax.scale(1.0 - config.weight_decay),
-        optax.add_decayed_weights(-config.weight_decay),
+        optax.scale(1.0 - decay),
+        decays[config.weight_decay_anchor],
     )
+
+
+def change_optimizer(config: ESConfig, state: Any, mean: PyTree) -> Any:
+    """Returns a state for another configuration's optimizer.
+
+    The state stays as it is if that optimizer is of the same kind; else it begins again
+    from θ, with the anchor of before if there was one.
+    """
+    fresh: Any = make_optimizer(config).init(mean)
+    if jax.tree.structure(fresh) == jax.tree.structure(state):
+        return state
+    before, after = state[-1], fresh[-1]
+    both = isinstance(before, AnchorState) and isinstance(after, AnchorState)
+    return (*fresh[:-1], before) if both else fresh
+
+
+class AnchorState(NamedTuple):
+    """What anchored weight decay pulls to.
+
+    Attributes:
+        anchor: θ₀, the weights that training began with.
+    """
+
+    anchor: PyTree
+
+
+def add_anchored_decay(decay: float) -> optax.GradientTransformation:
+    """Adds −λ(θ − θ₀) to the updates: weight decay towards the starting weights.
+
+    After a step u that was scaled by 1 − λ this is θ − θ₀ ← (1 − λ)(θ − θ₀ + u), so
+    that weights that the fitness says nothing of do not wander off. Source: *anchored
+    weight decay*, Schweighofer et al. 2026, arXiv 2605.30148, as decoupled decay; the
+    same pull as a penalty is L2-SP, Li et al. 2018, arXiv 1802.01483.
+
+    Args:
+        decay: λ, in [0, 1).
+
+    Example:
+        >>> pull = add_anchored_decay(0.1)
+        >>> state = pull.init(jnp.array([1.0]))
+        >>> update, state = pull.update(jnp.zeros(1), state, jnp.array([3.0]))
+        >>> update.tolist()
+        [-0.20000000298023224]
+    """
+
+    def init(params: PyTree) -> AnchorState:
+        return AnchorState(params)
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None):
+        updates = jax.tree.map(
+            lambda u, p, a: u - decay * (p - a), updates, params, state.anchor
+        )
+        return updates, state
+
+    return optax.GradientTransformation(init, update)
 
 
 class ClipUpState(NamedTuple):

@@ -95,15 +95,23 @@ class AntitheticPopulation:
         scale = jnp.where(member == MEAN, 0.0, sign) * self.sigma
         return self.noise.member(self.mean, group, scale)
 
-    def members(self) -> Variables:
-        """Materialises every member, ``[N, 2, …]`` per leaf; for small populations."""
+    @property
+    def members(self) -> PyTree:
+        """θ ± σεᵢ of every member, ``[P, …]`` per leaf of θ; for small populations."""
 
-        def pair(index: jax.Array) -> Variables:
-            epsilon = self.group(index)
-            both = 2 * index + jnp.arange(2)
-            return jax.vmap(lambda member: self.variables(epsilon, member))(both)
+        def pair(index: jax.Array) -> PyTree:
+            epsilon = self.noise.weighted_sum(
+                self.key, index[None], jnp.ones(1), self.mean
+            )
 
-        return jax.vmap(pair)(jnp.arange(self.num_pairs))
+            def both(mean: jax.Array, part: jax.Array) -> jax.Array:
+                signed = (mean + scale * part for scale in (self.sigma, -self.sigma))
+                return jnp.stack([*signed])
+
+            return jax.tree.map(both, self.mean, epsilon)
+
+        pairs = jax.vmap(pair)(jnp.arange(self.num_pairs))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
 
 
 class _Ungrouped:

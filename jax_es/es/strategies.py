@@ -1,10 +1,13 @@
-"""Strategies by name, what ``--strategy`` chooses besides OpenAI-ES.
+"""Strategies by name: ``jax_es.strategy``, and what ``--strategy`` chooses.
 
-All of them hold a generation's members in memory. θ and σ are the run's own, whatever
-the algorithm calls them; the rest are its hyperparameters by evosax' names.
+All but OpenAI-ES and novelty search hold a generation's members in memory. θ and σ are
+the run's own, whatever the algorithm calls them; the rest are its hyperparameters by
+evosax' names.
 """
 
+import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, get_args
 
@@ -39,9 +42,13 @@ from jax_es.checks import (
 from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
 from jax_es.es.evosax_bridge import evosax_strategy
+from jax_es.es.noise import make_noise
+from jax_es.es.novelty import novelty_search
+from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import clipup
+from jax_es.es.own_strategy import own_strategy
 from jax_es.es.repaired import RepairedMAES, RepairedRmES, RepairedXNES
-from jax_es.es.strategy import StrategyFunctions
+from jax_es.es.strategy import Strategy, StrategyFunctions
 from jax_es.types import PyTree
 
 ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
@@ -85,11 +92,92 @@ SHAPINGS = {
 """For algorithms that leave it open; without one it is their own."""
 
 
+def strategy(
+    name: str | Callable[..., Any],
+    theta: PyTree,
+    *,
+    size: int = 64,
+    sigma: float = 0.02,
+    descriptor_size: int = 0,
+    **options: Any,
+) -> Strategy:
+    """Builds any strategy, to search with it outside of a run.
+
+    Args:
+        name: one of :data:`~jax_es.config.STRATEGIES`, or one of your own, ``mine(mean,
+            descriptor_size) → (init, ask, tell)``.
+        theta: gives the shapes of the weights, a pytree of arrays.
+        size: P, members a generation; an even number, since members come in pairs.
+        sigma: σ, of the first generation where the strategy adapts it.
+        descriptor_size: B, numbers that describe what a member did, for novelty or one
+            of your own; ``tell`` then takes a
+            :class:`~jax_es.es.strategy.Behaviour`, too.
+        **options: fields of :class:`jax_es.ESConfig` that the strategy reads, as
+            ``learning_rate``, and its own hyperparameters (``es.kwargs``).
+
+    Raises:
+        ConfigError: (a ``ValueError``) for an unknown name, or an option that the
+            strategy does not have.
+
+    Example:
+        >>> import jax
+        >>> theta = {"x": jnp.array([3.0, -2.0])}
+        >>> es = strategy("cma-es", theta, size=16, sigma=0.5)
+        >>> state = es.init(jax.random.key(0), theta)
+        >>> for _ in range(60):
+        ...     members = es.ask(state).members  # [P, …] per leaf
+        ...     fitness = -jnp.sum((members["x"] - 1.0) ** 2, axis=-1)  # [P]
+        ...     state, info = es.tell(state, fitness)
+        >>> bool(jnp.all(jnp.abs(state.mean["x"] - 1.0) < 0.05))
+        True
+    """
+    require(
+        isinstance(size, int) and size >= 2 and size % 2 == 0,
+        f"size must be an even number of at least 2, got {size!r}: members come in "
+        "pairs.",
+    )
+    if callable(name):
+        title = getattr(name, "__qualname__", type(name).__qualname__)
+        return own_strategy(title, name, theta, size, sigma, descriptor_size, options)
+    fields = {field.name for field in dataclasses.fields(ESConfig)}
+    known = {key: value for key, value in options.items() if key in fields}
+    config = ESConfig(
+        strategy=name,
+        num_pairs=size // 2,
+        sigma=sigma,
+        kwargs={key: value for key, value in options.items() if key not in known},
+        **known,
+    )
+    match name:
+        case "openai-es":
+            return openai_es(config, make_noise(config))
+        case "novelty":
+            require(
+                descriptor_size >= 1,
+                "descriptor_size must be at least 1 for novelty, which compares what "
+                f"members did, got {descriptor_size}; add descriptor_size=2 where two "
+                "numbers describe it.",
+            )
+            return novelty_search(config, descriptor_size, make_noise(config))
+    return held_strategy(config, theta)
+
+
 def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
+    """Is :func:`strategy` as it was; the next version drops it."""
+    warnings.warn(
+        "named_strategy(config, mean) is now jax_es.strategy(name, mean, size=…, "
+        "sigma=…); call that instead",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return held_strategy(config, mean)
+
+
+def held_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
     """Builds the strategy of a configuration.
 
     Args:
-        config: its ``strategy`` is one that holds its members.
+        config: its ``strategy`` is one of ours that holds its members.
         mean: gives the shapes of the weights.
 
     Raises:
@@ -98,8 +186,7 @@ def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
     name, size = config.strategy, 2 * config.num_pairs
     require(
         name not in ESTIMATING,
-        f"es.strategy {name} holds no members; build it with openai_es or "
-        "novelty_search.",
+        f"es.strategy {name} holds no members; build it with jax_es.strategy.",
     )
     given = dict(config.kwargs)
     known = _hyperparameters(name, size, mean)

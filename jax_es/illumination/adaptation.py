@@ -22,7 +22,7 @@ from jax_es.rollout.tasks import Tasks
 from jax_es.runs.wording import counted, significant
 from jax_es.streams import stream
 from jax_es.training.build import Damage
-from jax_es.training.objective import fitness
+from jax_es.training.objective import fitness, make_objective
 from jax_es.training.parts import EvaluationParts, build_evaluation
 
 
@@ -221,7 +221,9 @@ class _Player(contextlib.ExitStack):
             )
             view = view_of(parts.config, None)
             result = parts.rollout.evaluate(self._population, tasks, view)
-            found[which] = fitness(result, np.arange(len(which)), parts.config.es)
+            found[which] = fitness(
+                result, np.arange(len(which)), make_objective(parts.config.es)
+            )
         return found
 
 

@@ -21,7 +21,7 @@ from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord
 from jax_es.training.generation import evaluation_tasks, population_tasks
-from jax_es.training.objective import fitness, per_member, score
+from jax_es.training.objective import fitness, make_objective, per_member, score
 from jax_es.training.parts import EvaluationParts, Parts
 from jax_es.training.recording import rollout_fields
 from jax_es.types import PyTree
@@ -129,7 +129,7 @@ class Illumination:
         columns = [per_member(column, member) for column in results.descriptors.T]
         return Candidates(
             np.zeros((0, 0)),
-            fitness(results, member, self.config.es),
+            fitness(results, member, make_objective(self.config.es)),
             np.stack(columns, axis=1),
         )
 

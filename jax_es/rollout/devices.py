@@ -35,6 +35,12 @@ def configure_cpu_devices(num_devices: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", num_devices or available_cores())
 
 
+def use_cores(num_devices: int | None = None) -> None:
+    """Does what :func:`configure_cpu_devices` does, unless it was called before."""
+    if jax.config.values["jax_num_cpu_devices"] == -1:
+        configure_cpu_devices(num_devices)
+
+
 def use_compilation_cache() -> None:
     """Keeps compiled programs on disk, so that only a first start compiles them.
 

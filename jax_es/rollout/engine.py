@@ -30,7 +30,12 @@ import numpy as np
 from jax_es.checks import require
 from jax_es.es.population import Population
 from jax_es.rollout.devices import Devices
-from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.rollout.evaluator import (
+    NOTHING,
+    EpisodeResults,
+    Reported,
+    RolloutProgress,
+)
 from jax_es.rollout.observation_statistics import (
     UNCHANGED,
     View,
@@ -54,10 +59,15 @@ class Rollout:
             ``num_envs`` are the slots S.
         devices: where policies are computed; each ``num_envs`` must be a multiple of
             their number.
+        reported: what is kept of the environments' ``info``.
     """
 
     def __init__(
-        self, policy: Policy, envs: Sequence[VectorEnv], devices: Devices
+        self,
+        policy: Policy,
+        envs: Sequence[VectorEnv],
+        devices: Devices,
+        reported: Reported = NOTHING,
     ) -> None:
         num_envs = envs[0].num_envs
         require(
@@ -71,6 +81,7 @@ class Rollout:
         )
         self._envs = list(envs)
         self._devices = devices
+        self._reported = reported
         space = envs[0].single_observation_space
         self._observation = jax.ShapeDtypeStruct(space.shape, space.dtype)
         self._programs = SlotPrograms(
@@ -109,7 +120,7 @@ class Rollout:
         num_devices = self._devices.count
         num_lanes = num_devices * len(self._envs)
         queue = TaskQueue(tasks.member, population.members_per_group, num_lanes)
-        record = _Record(len(tasks.member), self._envs[0])
+        record = _Record(len(tasks.member), self._envs[0], self._reported)
         groups = [
             _Group(env, self._programs, shared, tasks, queue, record, lanes.tolist())
             for env, lanes in zip(
@@ -134,10 +145,10 @@ class Rollout:
 class _Record:
     """What one call of :meth:`Rollout.evaluate` gathers, over all groups."""
 
-    def __init__(self, num_tasks: int, env: VectorEnv) -> None:
+    def __init__(self, num_tasks: int, env: VectorEnv, reported: Reported) -> None:
         size = int(np.prod(env.single_observation_space.shape))
         descriptor_size = getattr(env, "descriptor_size", 0)
-        self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size)
+        self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size, reported)
         self.statistics = self.of_tasks.observations
         self.num_done = self.env_steps = self.computed_steps = 0
         self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
@@ -211,6 +222,8 @@ class _Group:
         self._observed = np.zeros(num_slots, bool)
         self._return = np.zeros(num_slots)
         self._healthy_reward = np.zeros(num_slots)
+        self._sums = {name: np.zeros(num_slots) for name in record.of_tasks.sums}
+        self._last = {name: np.zeros(num_slots) for name in record.of_tasks.last}
         self._length = np.zeros(num_slots, np.int32)
         self._reward = np.zeros(num_slots, np.float32)
         self._observation = np.zeros(0)
@@ -241,6 +254,14 @@ class _Group:
             self._return[live] += reward[live]
         if HEALTHY_REWARD in info:
             self._healthy_reward[live] += info[HEALTHY_REWARD][live]
+        for name, total in self._sums.items():
+            if name in info:
+                at, values = reported_in(info, name, live)
+                total[at] += values[at]
+        for name, kept in self._last.items():
+            if name in info:
+                at, values = reported_in(info, name, live)
+                kept[at] = values[at]
         self._length[live] += 1
         self._record.env_steps += int(live.sum())
         self._reward[:] = reward
@@ -258,24 +279,35 @@ class _Group:
             self._record.statistics = observe(
                 self._record.statistics, scaled(self._observation[observed])
             )
-        served = self._served
         with self._record.timed("policy"):
             self._carry, self._actions = self._programs.act(
                 self._shared,
                 self._slots,
                 self._carry,
-                self._observation[served],
-                self._reward[served],
-                self._length[served],
+                *map(self._by_slot, (self._observation, self._reward, self._length)),
             )
-        self._record.computed_steps += served.size
+        self._record.computed_steps += self._served.size
+
+    def _by_slot(self, of_envs: np.ndarray) -> np.ndarray:
+        """Gives an array ``[num_envs, …]`` the axes ``[D, width, …]`` of the slots.
+
+        It is not copied until slots are packed: nobody writes it before the devices'
+        actions have arrived.
+        """
+        if self._served.size == len(of_envs):
+            return of_envs.reshape(*self._served.shape, *of_envs.shape[1:])
+        return of_envs[self._served]
 
     def _take_actions(self) -> np.ndarray:
         """Waits for the actions ``[num_envs, …]``; those of idle slots mean nothing."""
         space = self._env.single_action_space
-        actions = np.zeros((self._env.num_envs, *space.shape), space.dtype)
         with self._record.timed("policy"):
-            actions[self._served] = np.asarray(self._actions)
+            computed = np.asarray(self._actions)
+        shape = self._env.num_envs, *space.shape
+        if self._served.size == shape[0]:
+            return computed.reshape(shape).astype(space.dtype, copy=False)
+        actions = np.zeros(shape, space.dtype)
+        actions[self._served] = computed
         return actions
 
     def _finish(self, ended: np.ndarray, info: dict) -> None:
@@ -286,6 +318,10 @@ class _Group:
         results.returns[tasks] = self._return[envs]
         results.lengths[tasks] = self._length[envs]
         results.healthy_rewards[tasks] = self._healthy_reward[envs]
+        for name, total in self._sums.items():
+            results.sums[name][tasks] = total[envs]
+        for name, kept in self._last.items():
+            results.last[name][tasks] = kept[envs]
         if results.descriptors.size:
             describing: Any = self._env
             results.descriptors[tasks] = describing.descriptors()[envs]
@@ -361,6 +397,10 @@ class _Group:
         self.is_live[envs] = True
         self._return[envs] = 0.0
         self._healthy_reward[envs] = 0.0
+        for total in self._sums.values():
+            total[envs] = 0.0
+        for kept in self._last.values():
+            kept[envs] = np.nan
         self._length[envs] = 0
         self._reward[envs] = 0.0
         self._limit[envs] = self._tasks.max_steps[tasks]
@@ -382,3 +422,23 @@ class _Group:
             self._slots, self._carry = self._programs.pack(
                 self._slots, self._carry, positions
             )
+
+
+def reported_in(
+    info: dict[str, Any], name: str, live: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns who reported a number in a step, and the numbers, both ``[num_envs]``.
+
+    Gymnasium's vector environments say in ``info["_name"]`` whose ``info`` had it.
+
+    Raises:
+        ConfigError: if it is no number.
+    """
+    values = np.asarray(info[name])
+    require(
+        values.ndim == 1 and values.dtype.kind in "biuf",
+        f"the objective asks for {name}, and the environment reports "
+        f"{values.dtype}{list(values.shape[1:])} under that name, no number; ask for "
+        "another one.",
+    )
+    return live & info.get(f"_{name}", True), values

@@ -1,6 +1,7 @@
 """What every evaluator is: population and tasks in, episode results out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +14,18 @@ from jax_es.rollout.observation_statistics import (
     initial_statistics,
 )
 from jax_es.rollout.tasks import Tasks
+
+
+class Reported(NamedTuple):
+    """What is kept of the numbers that environments put into ``info``, by name."""
+
+    sums: tuple[str, ...] = ()
+    """Names whose numbers are summed over an episode."""
+    last: tuple[str, ...] = ()
+    """Names whose last number in an episode is kept."""
+
+
+NOTHING = Reported()
 
 
 class EpisodeResults(NamedTuple):
@@ -40,10 +53,21 @@ class EpisodeResults(NamedTuple):
     seconds: dict[str, float]
     """Wall-clock by ``"policy"``, ``"environment"`` and ``"noise"``; with several slot
     groups, waiting for noise counts as policy."""
+    sums: Mapping[str, np.ndarray] = MappingProxyType({})
+    """Sums over each episode of what its steps reported in ``info``, by the names that
+    an objective asks for; 0 where none did."""
+    last: Mapping[str, np.ndarray] = MappingProxyType({})
+    """What each episode last reported, likewise; NaN where it did not."""
+    commands: np.ndarray | None = None
+    """The returns that episodes were asked for; None if they were not."""
 
     @classmethod
     def empty(
-        cls, num_tasks: int, descriptor_size: int = 0, observation_size: int = 0
+        cls,
+        num_tasks: int,
+        descriptor_size: int = 0,
+        observation_size: int = 0,
+        reported: Reported = NOTHING,
     ) -> "EpisodeResults":
         """Returns zeros for what tasks will come to, to be filled in."""
         return cls(
@@ -56,6 +80,8 @@ class EpisodeResults(NamedTuple):
             env_steps=0,
             computed_steps=0,
             seconds={},
+            sums={name: np.zeros(num_tasks) for name in reported.sums},
+            last={name: np.full(num_tasks, np.nan) for name in reported.last},
         )
 
     @property
@@ -65,9 +91,17 @@ class EpisodeResults(NamedTuple):
 
     def episodes(self, which: slice) -> "EpisodeResults":
         """Returns the results of some of the tasks; what is of the call stays."""
-        fields = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
-        part = {name: getattr(self, name)[which] for name in fields}
-        return self._replace(**part, env_steps=int(part["lengths"].sum()))
+        part = {name: getattr(self, name)[which] for name in OF_EPISODES}
+        reported = {
+            name: {key: value[which] for key, value in getattr(self, name).items()}
+            for name in ("sums", "last")
+        }
+        env_steps = int(part["lengths"].sum())
+        return self._replace(**part, **reported, env_steps=env_steps)
+
+
+OF_EPISODES = ("returns", "lengths", "failed", "healthy_rewards", "descriptors")
+"""Arrays of :class:`EpisodeResults` with a row for each episode."""
 
 
 class RolloutProgress(NamedTuple):

@@ -109,17 +109,17 @@ class SlotPrograms:
         self._observation_dtype = np.uint8 if is_image else np.float32
         self.widths = sorted({-(-width // by) for by in (1, 2, 4, 8)}, reverse=True)
         self._act = devices.map(
-            self._act_on_device,
+            self.act_on_device,
             in_axes=(None, 0, 0, 0, 0, 0),
             donate_argnums=(2,),
         )
         self._refill = devices.map(
-            self._refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
+            self.refill_on_device, in_axes=(None, 0, 0), donate_argnums=(1,)
         )
         self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
         self._empty = {
             (width, commanded): devices.map(
-                functools.partial(self._empty_on_device, width, commanded),
+                functools.partial(self.empty_on_device, width, commanded),
                 in_axes=(None, 0),
             )
             for width in self.widths
@@ -128,7 +128,7 @@ class SlotPrograms:
 
     def slot_bytes(self, shared: PyTree) -> int:
         """Returns what a slot and its carry take; ``shared`` may be of shapes."""
-        one_slot = functools.partial(self._empty_on_device, 1, False)
+        one_slot = functools.partial(self.empty_on_device, 1, False)
         return num_bytes(jax.eval_shape(one_slot, shared, jnp.zeros(())))
 
     def empty(
@@ -208,7 +208,7 @@ class SlotPrograms:
             if width == full:
                 self.refill(shared, slots, Refill.empty(num_devices, full))
 
-    def _act_on_device(
+    def act_on_device(
         self,
         shared: Shared,
         slots: Slots,
@@ -241,7 +241,7 @@ class SlotPrograms:
         own = slots.variables, slots.seed, slots.command
         return jax.vmap(act)(*own, carry, observation, reward, timestep)
 
-    def _refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
+    def refill_on_device(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes the members of ``refill`` into their slots, one after the other."""
         population = shared.population
         reference = self._seen_reference(shared)
@@ -273,7 +273,7 @@ class SlotPrograms:
         # A loop of variable length: nothing recompiles, and no padding is computed.
         return jax.lax.fori_loop(0, refill.count, write, slots)
 
-    def _empty_on_device(
+    def empty_on_device(
         self, width: int, commanded: bool, shared: Shared, _: jax.Array
     ) -> tuple[Slots, PyTree]:
         """Allocates ``width`` slots and their policy carries."""

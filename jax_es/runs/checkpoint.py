@@ -20,6 +20,7 @@ observation):
   LayerNorm ``scale`` and ``bias``, a table ``embedding``; ``models/`` says what for.
 - ``es/optimizer_state``: optax's state. ``0/ema``, of optimizer momentum, is the
   running mean of the gradient estimates, shaped like θ; ``0/count`` counts its updates.
+  ``3/anchor``, of ``es.weight_decay_anchor`` start, is the θ that training began with.
 - ``es/generation``: ``[]`` int32, finished generations; ``es/key``: ``[2]`` uint32, the
   key data of the run's ``jax.random.key`` (threefry2x32).
 - Of novelty search also ``es/others`` (θ and optimizer state of the other parents,

@@ -23,6 +23,7 @@ from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, seal
 from jax_es.runs.files import check_place, open_lock, read_json, whole_file, writing
 from jax_es.runs.folders import (
     CONFIG_FILE,
+    EVOLUTION_FILE,
     EXPERIMENT_FILE,
     STUDY_FILE,
     no_run,
@@ -99,7 +100,7 @@ class RunDirectory:
     """The folder."""
     file: str = CONFIG_FILE
     """Its record; ``EXPERIMENT_FILE`` makes it an experiment's, ``STUDY_FILE`` a
-    study's."""
+    study's, ``EVOLUTION_FILE`` that of :func:`jax_es.evolve`."""
 
     def __post_init__(self) -> None:
         """Checks that the system can have such a folder."""
@@ -164,7 +165,8 @@ class RunDirectory:
 
     def check_new(self) -> None:
         """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
-        names = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE, METRICS_FILE, "checkpoints")
+        names = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE, EVOLUTION_FILE)
+        names += (METRICS_FILE, "checkpoints")
         parts = [self.path / name for name in names] + seed_folders(self.path)
         there = next((part for part in parts if os.path.exists(part)), None)
         require(
@@ -183,19 +185,20 @@ class RunDirectory:
                 unless it is a strategy, and ``init``, where θ is from, of a run that
                 begins with another one's (``warm_start.py``).
         """
+        self.begin(config=to_dict(config), preset=preset, **more)
+
+    def begin(self, **entries: Any) -> None:
+        """Makes the folder and writes a record with these entries, as JSON values."""
         self.check_new()
         record = {
-            "config": to_dict(config),
-            "preset": preset,
             "created": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
             "versions": versions(),
             "jax": jax_settings(),
             "git_commit": git_commit(),
             "machine": machine(),
             DIGESTS: ALWAYS,
-            **more,
         }
-        self.write(record)
+        self.write(record | entries)
 
     def update(self, **entries: Any) -> None:
         """Replaces entries of the record, or adds to them."""
@@ -291,17 +294,8 @@ class RunDirectory:
             config: of the run from now on.
             step: of the checkpoint that it goes on from.
         """
+        self.warn_of_versions()
         record = self.record()
-        began = record.get("versions", {})
-        now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
-        changed = differing(began, now).items()
-        if changed:
-            listed = ", ".join(f"{k} {then} → {new}" for k, (then, new) in changed)
-            warnings.warn(
-                f"{self.path} began with other versions ({listed}); its numbers may "
-                "differ from an uninterrupted run's.",
-                stacklevel=2,
-            )
         entries: dict[str, Any] = {}
         if differences(self.config(), config):
             entries["config"] = to_dict(config)
@@ -310,6 +304,19 @@ class RunDirectory:
         if entries:
             self.update(**entries)
 
+    def warn_of_versions(self) -> None:
+        """Warns of packages that changed since the run began."""
+        began = self.record().get("versions", {})
+        now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
+        changed = differing(began, now).items()
+        if changed:
+            listed = ", ".join(f"{k} {then} → {new}" for k, (then, new) in changed)
+            warnings.warn(
+                f"{self.path} began with other versions ({listed}); its numbers may "
+                "differ from an uninterrupted run's.",
+                stacklevel=3,
+            )
+
 
 def _checked(record: Any, file: str) -> dict[str, Any]:
     """Returns a run's record if programs can read its entries.
@@ -317,6 +324,8 @@ def _checked(record: Any, file: str) -> dict[str, Any]:
     Raises:
         ValueError, TypeError: naming the entry.
     """
+    if file == EVOLUTION_FILE:
+        return check_types(record, config=dict, fitness=str)
     needed = {"config": dict, "preset": str}
     if file == EXPERIMENT_FILE:
         needed |= {"num_seeds": int, "results": dict}

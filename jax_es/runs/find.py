@@ -100,7 +100,7 @@ def how_to_use(run: RunDirectory) -> str:
 def obedience_option(run: RunDirectory) -> str:
     """Returns `` --obedience LOW HIGH`` for a run that was trained on commands."""
     es = run.config().es
-    if es.objective == "return":
+    if not es.is_commanded:
         return ""
     high = "HIGH" if es.command_high is None else f"{es.command_high:g}"
     return f" --obedience {es.command_low:g} {high}"

@@ -1,5 +1,6 @@
 """Folders of runs and experiments, by their names alone."""
 
+import datetime
 import re
 import sys
 from pathlib import Path
@@ -7,6 +8,13 @@ from pathlib import Path
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.json"
 STUDY_FILE = "study.json"
+EVOLUTION_FILE = "evolution.json"
+
+
+def new_folder(what: str, runs_dir: Path = Path("runs")) -> Path:
+    """Returns a folder for a new run: what is trained, and the time."""
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return runs_dir / f"{what}-{now}"
 
 
 def seed_folders(experiment: Path) -> list[Path]:

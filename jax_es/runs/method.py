@@ -3,7 +3,7 @@
 import reprlib
 from typing import Any, NamedTuple
 
-from jax_es.checks import ConfigError
+from jax_es.checks import ConfigError, is_own
 from jax_es.config import STRATEGIES
 from jax_es.train_config import TrainConfig, flat
 
@@ -45,7 +45,8 @@ class Method(NamedTuple):
     """
 
     name: str
-    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, or a strategy's."""
+    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, or a strategy's, one of
+    the user's own by ``module:Name``."""
     settings: dict[str, Any]
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""
@@ -54,7 +55,7 @@ class Method(NamedTuple):
     def from_record(cls, values: Any) -> "Method":
         """Reads what a run recorded, or raises ``ConfigError``."""
         match values:
-            case [str(name), dict(settings)] if name in PROGRAMS:
+            case [str(name), dict(settings)] if name in PROGRAMS or is_own(name):
                 return cls(name, settings)
         raise ConfigError(
             f"method must be one of {', '.join(PROGRAMS)} and its settings, got "
@@ -64,17 +65,17 @@ class Method(NamedTuple):
     @property
     def title(self) -> str:
         """What people call it."""
-        return TITLES[self.name]
+        return TITLES.get(self.name, self.name)
 
     @property
     def program(self) -> str:
         """The module that trains by it."""
-        return PROGRAMS[self.name]
+        return PROGRAMS.get(self.name, "jax_es.train")
 
     @property
     def is_evolution(self) -> bool:
         """Whether it has generations and a population."""
-        return self.name in STRATEGIES
+        return self.name in STRATEGIES or is_own(self.name)
 
     def reads(self, field: str) -> bool:
         """Returns whether a field of the configuration, by dotted name, matters."""

@@ -44,7 +44,7 @@ class GenerationRecord:
     """97.5th percentile of the population's returns."""
     fitness_mean: float = math.nan
     """Mean of the members' finite fitness; the mean return, unless the healthy reward
-    counts otherwise."""
+    or an objective counts otherwise."""
     num_nonfinite: int = 0
     """Episodes of the population whose return was NaN or infinite."""
     num_failed: int = 0
@@ -62,6 +62,9 @@ class GenerationRecord:
     evaluation_num_nonfinite: int = 0
     """Evaluation episodes whose return was NaN or infinite."""
     evaluation_length_mean: float = math.nan
+    evaluation_fitness: float = math.nan
+    """Mean fitness of the mean policy's episodes by an objective of your own, which
+    decides about the checkpoint ``best``; −∞ if one is not finite, NaN under ours."""
     best_evaluation_return: float = math.nan
     """Highest ``evaluation_return_mean`` so far, among evaluations all of whose returns
     were finite."""

@@ -6,13 +6,15 @@ import typing
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from jax_es.checks import is_own
 from jax_es.phases import Phase, written
 from jax_es.presets import (
     PRESETS,
-    PRETRAINED_PRESETS,
     for_cloning,
     for_teaching,
+    meant_by,
     preset,
+    with_objective,
 )
 from jax_es.runs.method import CLONING, OPENAI_ES, TEACHER, Method
 from jax_es.train_config import KWARGS, TrainConfig, differences, policy_kind
@@ -25,6 +27,8 @@ class Origin(NamedTuple):
     """The one that it was made from; the nearest one if that is not known."""
     kind: str | None
     """The policy, unless the program chooses it by itself."""
+    fine_tune: bool
+    """Whether it goes on from another run with gentler settings (``--fine-tune``)."""
     changes: dict[str, tuple[object, object]]
     """Field → (the preset's value, the configuration's)."""
 
@@ -34,16 +38,17 @@ def origin(config: TrainConfig, recorded: str, method: Method = OPENAI_ES) -> Or
 
     ``recorded`` is the preset that the run recorded; ``python`` and the like are none.
     """
-    # A preset that starts from another run gives no command without one.
-    known = [n for n in PRESETS if config.init or n not in PRETRAINED_PRESETS]
-    names = [recorded] if recorded in known else known
-    origins = (_from(config, name, method) for name in names)
+    names = meant_by(recorded) or PRESETS
+    gentle = (False, True) if config.init and method.is_evolution else (False,)
+    origins = [_from(config, name, fine, method) for name in names for fine in gentle]
     return min(origins, key=lambda o: len(o.changes))
 
 
-def _from(config: TrainConfig, name: str, method: Method) -> Origin:
+def _from(config: TrainConfig, name: str, fine_tune: bool, method: Method) -> Origin:
     kind: str | None = policy_kind(config.policy)
-    base = preset(name, kind, config.es.strategy)
+    base = preset(name, kind, config.es.strategy, fine_tune)
+    if is_own(config.es.objective):
+        base = with_objective(base, config.es.objective)
     # Compared with what the program itself makes of the preset.
     if method.program == TEACHER:
         base = for_teaching(base)
@@ -51,10 +56,15 @@ def _from(config: TrainConfig, name: str, method: Method) -> Origin:
         base = for_cloning(base)
     run = config.rollout
     if run.num_slots is not None and run.num_devices is not None:
-        # As many slots as the preset has on the run's devices.
+        # As many slots as the preset has on the run's devices, or had before few
+        # episodes were dealt out evenly.
+        num_slots = base.rollout.slots_on(run.num_devices)
+        if run.num_slots != num_slots:
+            tasks = config.tasks_of_long_episodes
+            num_slots = base.rollout.slots_on(run.num_devices, tasks)
         rollout = dataclasses.replace(
             base.rollout,
-            num_slots=base.rollout.slots_on(run.num_devices),
+            num_slots=num_slots,
             slots_per_core=run.slots_per_core,
         )
         base = dataclasses.replace(base, rollout=rollout)
@@ -62,7 +72,8 @@ def _from(config: TrainConfig, name: str, method: Method) -> Origin:
     if kind == policy_kind(PRESETS[name].policy) and method.program != TEACHER:
         kind = None
     changes = differences(base, config)
-    return Origin(name, kind, {f: v for f, v in changes.items() if method.reads(f)})
+    read = {f: v for f, v in changes.items() if method.reads(f)}
+    return Origin(name, kind, fine_tune, read)
 
 
 def command(
@@ -87,6 +98,9 @@ def command(
         words += ["--policy", start.kind]
     if method.is_evolution and config.es.strategy != preset(start.preset).es.strategy:
         words += ["--strategy", config.es.strategy]
+    if is_own(config.es.objective):
+        words += ["--objective", config.es.objective]
+    words += ["--fine-tune"] * start.fine_tune
     if method.program == TEACHER:
         words += ["--algo", method.name]
         # A teacher is only evaluated by rollouts, and has no options for them.

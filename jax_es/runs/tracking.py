@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import read_json
-from jax_es.runs.folders import CONFIG_FILE
+from jax_es.runs.folders import CONFIG_FILE, EVOLUTION_FILE
 from jax_es.runs.records import GenerationRecord
 
 
 class Callback(Protocol):
-    """What ``train_run(config, path, callbacks=[…])`` tells of each generation."""
+    """What ``train_policy(config, callbacks=[…])`` tells of each generation."""
 
     def on_generation(self, record: GenerationRecord, state: Any) -> None:
         """Takes note of a generation that is in ``metrics.jsonl``.
@@ -93,7 +93,8 @@ class WandB:
         self._run.log({**scalars(record), "generation": record.generation})
 
     def _begin(self) -> Any:
-        described = read_json(self._path / CONFIG_FILE)
+        files = [self._path / name for name in (CONFIG_FILE, EVOLUTION_FILE)]
+        described = read_json(next(filter(Path.exists, files), files[0]))
         # Told apart by when they began: many experiments have a seed-0.
         name = "-".join(self._path.parts[-2:])
         try:

@@ -9,7 +9,7 @@ too: some are imported by it.
 """
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from jax_es.train_config import TrainConfig, imported
 
 _named: set[str] = set()
 """What the user named or trusted in this process, as ``module:Name``."""
+
+_given: dict[tuple[str, str], Any] = {}
+"""What a Python program handed over that cannot be imported by name: option and
+``module:Name`` → the object."""
 
 
 def check_imports(
@@ -60,6 +64,45 @@ def trust_source(init: str) -> None:
             check_imports(run.config(), run.path, trust=True)
 
 
+def target_of(option: str, thing: Callable[..., Any]) -> str:
+    """Returns ``module:Name`` of something of the user's own, for a configuration.
+
+    What cannot be imported by that name (a lambda, a class of a notebook's cell) is
+    kept: :func:`find` returns it for as long as this process lives.
+
+    Args:
+        option: that names such a thing on a command line.
+        thing: a class or a function.
+    """
+    name = getattr(thing, "__qualname__", f"{type(thing).__qualname__}()")
+    target = f"{getattr(thing, '__module__', '__main__')}:{name}"
+    if is_importable(target):
+        try:
+            if find(option, target) is thing:
+                _given.pop((option, target), None)
+                return target
+        except ConfigError:
+            pass
+    _given[option, target] = thing
+    return target
+
+
+def is_importable(target: str) -> bool:
+    """Returns whether another process might import ``module:Name``."""
+    return not target.startswith("__main__:") and not {*"<("} & {*target}
+
+
+def given(config: TrainConfig) -> dict[tuple[str, str], Any]:
+    """Returns what a configuration names that this process alone has."""
+    named = imported(config)
+    return {key: thing for key, thing in _given.items() if key[1] in named}
+
+
+def give(things: Mapping[tuple[str, str], Any]) -> None:
+    """Lets :func:`find` return what another process's :func:`given` returned."""
+    _given.update(things)
+
+
 def find(option: str, target: str) -> Any:
     """Imports ``module:Name``, which an option names.
 
@@ -67,7 +110,15 @@ def find(option: str, target: str) -> Any:
         ConfigError: if there is no such thing.
         EnvironmentFailure: if the module raises.
     """
+    if (option, target) in _given:
+        return _given[option, target]
     module, _, name = target.partition(":")
+    require(
+        is_importable(target) or hasattr(importlib.import_module("__main__"), name),
+        f"{option} {target} cannot be imported: a Python program handed it over, and "
+        "only where it does so again can the run go on; write it into a file of its "
+        "own, my_parts.py for instance, to name it as my_parts:Name.",
+    )
     expected = "expected module:Name, the module being in the working directory or"
     require(
         all(part.isidentifier() for part in f"{module}.{name}".split(".")),

@@ -20,11 +20,11 @@ from envs.cores import available_cores
 from envs.damages import Damage, damage
 from envs.damages import damages as named_damages
 from envs.faults import CheckedEnv, being_made
+from envs.gymnasium_env import flattened
 from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
 from jax_es.checks import ConfigError, require
-from jax_es.config import EnvConfig, ESConfig, RolloutConfig
-from jax_es.es.noise import FullNoise, LowRankNoise, Noise
+from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.rollout.devices import Devices, local_devices
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
@@ -55,6 +55,7 @@ def make_env(
     Raises:
         ConfigError: if the environment does not exist or does not take the options.
     """
+    require(config.id != "", "env.id is needed: the id of an environment.")
     given = {
         f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
         for name, value in config.options.items()
@@ -126,7 +127,7 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
         env = gymnasium.make(config.id, **mode, **config.options)
         for wrap in wrappers_of(config):
             env = wrap(env)
-    return CheckedEnv(env, config.id)
+    return CheckedEnv(flattened(env), config.id)
 
 
 def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:
@@ -270,9 +271,15 @@ def action_spec(space: gymnasium.Space) -> models.ActionSpec:
             return models.BoxActions(
                 tuple(space.low.tolist()), tuple(space.high.tolist())
             )
+        case gymnasium.spaces.MultiDiscrete():
+            nvec, start = space.nvec.ravel().tolist(), space.start.ravel().tolist()
+            return models.MultiDiscreteActions(tuple(nvec), tuple(start), space.shape)
+        case gymnasium.spaces.MultiBinary():
+            return models.BinaryActions(space.shape)
     raise ConfigError(
-        f"the action space {space} is neither a vector of real numbers nor Discrete; "
-        "choose another env.id."
+        f"the action space {space} is no vector of real numbers, nor Discrete, "
+        "MultiDiscrete or MultiBinary; add a wrapper that transforms actions "
+        "(--env.wrappers module:Name)."
     )
 
 
@@ -297,15 +304,23 @@ def make_devices(config: RolloutConfig) -> Devices:
     return Devices(local[:count])
 
 
-def with_machine(config: TrainConfig, has_workers: bool = False) -> TrainConfig:
-    """Fills in how many devices and slots this machine, or a worker, gives a run."""
+def with_machine(
+    config: TrainConfig, has_workers: bool = False, num_tasks: int = 0
+) -> TrainConfig:
+    """Fills in how many devices and slots this machine, or a worker, gives a run.
+
+    Args:
+        config: of the run.
+        has_workers: whether workers evaluate.
+        num_tasks: as of :meth:`RolloutConfig.slots_on`.
+    """
     if has_workers:
         return on_workers(config)
     devices = make_devices(config.rollout)
     rollout = dataclasses.replace(
         config.rollout,
         num_devices=devices.count,
-        num_slots=num_slots(config.rollout, devices),
+        num_slots=num_slots(config.rollout, devices, num_tasks),
     )
     return dataclasses.replace(config, rollout=rollout)
 
@@ -314,33 +329,19 @@ def for_run(
     config: TrainConfig, run: RunDirectory, resume: bool, has_workers: bool
 ) -> TrainConfig:
     """Fills in the machine as :func:`with_machine`; what goes on keeps the run's."""
-    require(
-        isinstance(config, TrainConfig),
-        "config must be a TrainConfig, for instance jax_es.preset('half-cheetah'), got "
-        f"{config!r}.",
-    )
     if resume:
         config = run.with_stored_machine(config)
     if resume or not has_workers:
         check_shards(config, has_workers, str(run.path))
-    return with_machine(config, has_workers)
+    return with_machine(config, has_workers, config.tasks_of_long_episodes)
 
 
-def num_slots(config: RolloutConfig, devices: Devices) -> int:
-    """Returns S as configured, or as the machine has room for."""
+def num_slots(config: RolloutConfig, devices: Devices, num_tasks: int = 0) -> int:
+    """Returns S as configured, or as machine and tasks ask (``slots_on``)."""
     if devices.platform == "cpu":
-        return config.slots_on(devices.count)
+        return config.slots_on(devices.count, num_tasks)
     # However few the accelerators are, every core needs environments to step.
     return config.slots_on(max(devices.count, available_cores()))
-
-
-def make_noise(config: ESConfig) -> Noise:
-    """Builds the noise family."""
-    match config.perturbation:
-        case "full":
-            return FullNoise()
-        case "low-rank":
-            return LowRankNoise(config.rank)
 
 
 def slot_groups(

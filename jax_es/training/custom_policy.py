@@ -19,7 +19,7 @@ import models
 from envs.faults import failure
 from jax_es.checks import ConfigError, require
 from jax_es.presets import unknown
-from jax_es.runs.trust import find
+from jax_es.runs.trust import find, target_of
 from jax_es.train_config import (
     POLICY_KINDS,
     CustomPolicyConfig,
@@ -64,7 +64,7 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
             f"network must be a Flax module's class, a function or module:Name, got "
             f"{network!r}.",
         )
-        target = f"{network.__module__}:{network.__qualname__}"
+        target = target_of("--policy", network)
     known = _options(target)
     for name, value in options.items():
         require(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jax_es.checks import is_own
 from jax_es.config import ESConfig
 from jax_es.es.strategy import Behaviour, reads_descriptors
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
@@ -26,7 +27,7 @@ from jax_es.rollout.observation_statistics import (
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import varied
-from jax_es.runs.records import GenerationRecord, return_statistics
+from jax_es.runs.records import FIELDS, GenerationRecord, return_statistics
 from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
@@ -36,6 +37,7 @@ from jax_es.training.objective import (
     command_errors,
     fitness,
     initial_commands,
+    make_objective,
     next_commands,
     per_member,
     population_commands,
@@ -72,6 +74,9 @@ class TrainState(NamedTuple):
     phase: PyTree = ()
     """:class:`~jax_es.training.phases.PhaseState` where the configuration has phases,
     else ``()``."""
+    best_fitness: PyTree = ()
+    """The highest mean fitness of θ's evaluations so far, where the objective is of the
+    user's own, else ``()``."""
 
 
 def initial_state(
@@ -104,6 +109,7 @@ def initial_state(
         reference=reference,
         num_pairs=() if es.interactions_per_generation is None else es.num_pairs,
         commands=initial_commands(es),
+        best_fitness=-math.inf if is_own(es.objective) else (),
     )
     return place(parts, state)
 
@@ -185,9 +191,9 @@ def run_generation(
     evaluated = result.episodes(slice(None, num_episodes))
     told = result.episodes(slice(num_episodes, None))
     told_errors = command_errors(members, told.returns)
-    weight = asks.weight if asks else 0.0
-    told_fitness = fitness(told, members.member, config.es, told_errors, weight)
-    judged = judge(config, state, evaluation, evaluated.returns)
+    told = told._replace(commands=members.command)
+    told_fitness = fitness(told, members.member, make_objective(config.es, asks))
+    judged = judge(config, state, evaluation, evaluated)
     update_started = time.perf_counter()
     seen: tuple[Any, ...] = (told_fitness,)
     if reads_descriptors(parts.strategy):
@@ -209,11 +215,15 @@ def run_generation(
     }
     reported = info._asdict()
     reported.pop("num_nonfinite", None)  # of members, where the record counts episodes
+    # What a strategy of the user's own reports, as far as there is a place for it.
+    own = reported.pop("own", {})
+    reported |= {f.name: own[f.name] for f in FIELDS if f.name in own}
     record = GenerationRecord(
         generation=generation,
         phase=state.phase.index + 1 if state.phase else 0,
         total_env_steps=new_state.total_env_steps,
         fitness_mean=return_statistics(told_fitness).mean,
+        evaluation_fitness=judged.fitness,
         step_cap=state.step_cap,
         best_evaluation_return=new_state.best_evaluation_return,
         **record_fields(asks, judged.state.commands, judged.error, told_errors),
@@ -324,18 +334,30 @@ class Judged(NamedTuple):
     score: float
     """The mean return; −∞ if one is not finite."""
     is_best: bool
-    """Whether no mean was better so far: by the score or, where returns are asked for,
-    by the error."""
+    """Whether no mean was better so far: by the score, by the error where returns are
+    asked for, or by an objective of the user's own."""
     error: float
     """Of commanded returns; NaN without."""
+    fitness: float = math.nan
+    """The mean fitness by an objective of the user's own; −∞ if one is not finite."""
 
 
 def judge(
-    config: TrainConfig, state: TrainState, tasks: Tasks, returns: np.ndarray
+    config: TrainConfig, state: TrainState, tasks: Tasks, episodes: EpisodeResults
 ) -> Judged:
-    """Compares a state's mean with the best so far, by what its tasks returned."""
+    """Compares a state's mean with the best so far, by what its tasks came to.
+
+    An objective of the user's own decides which is the best: a policy of the highest
+    return need not be what it asks for.
+    """
+    returns = episodes.returns
     found, before = score(returns), state.best_evaluation_return
     judged = state._replace(best_evaluation_return=max(before, found))
+    if is_own(config.es.objective):
+        worth = score(np.asarray(make_objective(config.es)(episodes)))
+        is_best = worth > state.best_fitness
+        judged = judged._replace(best_fitness=max(state.best_fitness, worth))
+        return Judged(judged, found, is_best, math.nan, worth)
     asks = asked(config.es, state.commands, int(state.es.generation))
     errors = command_errors(tasks, returns)
     if asks is None or errors is None:
@@ -357,23 +379,20 @@ def behaviour(
     members = np.stack(columns, axis=1)
     mean = evaluation.descriptors.mean(axis=0)
     worth = judged.score if math.isnan(judged.error) else -judged.error
+    worth = worth if math.isnan(judged.fitness) else judged.fitness
     return Behaviour(members, mean, worth)
 
 
 def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
     """Returns how many pairs the next generation has, or ``()`` if always as many.
 
-    So many blocks of ``num_pairs`` that episodes of the present mean length make at
-    least ``interactions_per_generation``. The number is known before the generation
-    begins, hence independent of its noise: the estimate stays unbiased, no slot waits
-    for the decision, and nothing depends on scheduling.
+    The number is known before the generation begins, hence independent of its noise:
+    the estimate stays unbiased, no slot waits for the decision, and nothing depends on
+    scheduling.
     """
     if config.interactions_per_generation is None:
         return ()
-    block = 2 * config.num_pairs * config.episodes_per_member * float(np.mean(lengths))
-    most = config.most_pairs // config.num_pairs
-    blocks = min(most, math.ceil(config.interactions_per_generation / block))
-    return blocks * config.num_pairs
+    return config.pairs_after(float(np.mean(lengths)))
 
 
 def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:

@@ -1,8 +1,10 @@
 """From a run on disk to a policy that acts, with no knowledge of ES."""
 
 import contextlib
+import functools
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,20 +202,23 @@ class LoadedPolicy:
         Args:
             observation: ``[B, O]``, or ``[O]`` for a single environment (images:
                 ``[B, C, H, W]`` or ``[C, H, W]``); as the environment gives it, not
-                normalised.
+                normalised. Of spaces that are no array (``Dict``, ``Tuple``,
+                ``Discrete`` …) what a single environment gives, or rows that
+                ``gymnasium.spaces.utils.flatten`` made of it.
             reward: ``[B]`` or one number, received for the previous action. Policies
                 that are told a return to reach need it; others ignore it.
             first: ``[B]`` or one bool, where an episode begins. After :meth:`reset`
                 all do, whatever is given.
 
         Returns:
-            Actions ``[B, A]`` (``[B]`` if discrete), without ``B`` for a single one.
+            Actions ``[B, A]`` (``[B]`` if ``Discrete``), without ``B`` for a single
+            one.
 
         Raises:
             ValueError: if ``B`` changes without a :meth:`reset`, or the observation is
                 not one of the environment's.
         """
-        observation = self._checked(np.asarray(observation))
+        observation = self._checked(self._as_array(observation))
         is_single = observation.shape == self._observation_shape
         batch = observation[None] if is_single else observation
         if self._carry is None:
@@ -246,6 +251,30 @@ class LoadedPolicy:
         )
         action = np.asarray(action)
         return action[0] if is_single else action
+
+    def _as_array(self, observation: Any) -> np.ndarray:
+        """Flattens what an environment gives whose observations are no array."""
+        shape = self._observation_shape
+        is_structured = isinstance(observation, Mapping | tuple)
+        if not is_structured and np.shape(observation)[-len(shape) :] == shape:
+            return np.asarray(observation)
+        space = self._native_space
+        if isinstance(space, gymnasium.spaces.Box):
+            return np.asarray(observation)
+        try:
+            return np.asarray(gymnasium.spaces.flatten(space, observation))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ValueError(
+                f"observation is none of {space}; pass what {self.env_id} gives, or "
+                f"for B environments an array (B, *{shape}) of such, flattened."
+            ) from error
+
+    @functools.cached_property
+    def _native_space(self) -> gymnasium.Space:
+        """What the environment observes before it is flattened."""
+        with contextlib.closing(make_env(self._config.env, 1, 1)) as env:
+            native = getattr(env, "native_observation_space", None)
+            return env.single_observation_space if native is None else native
 
     def _checked(self, observation: np.ndarray) -> np.ndarray:
         """Returns observations in the type that the network was trained on."""

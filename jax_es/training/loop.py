@@ -8,15 +8,10 @@ same numbers.
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from jax_es.checks import require
-from jax_es.cli.progress import Progress, ending, nothing_left, opening
-from jax_es.distributed.workers import Workers, shown
-from jax_es.phases import in_phase
+from jax_es.cli.progress import Progress
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
@@ -24,10 +19,7 @@ from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import MetricsWriter, check_own_records, read_metrics
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.runs.tracking import Callback
-from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
-from jax_es.training.build import for_run
-from jax_es.training.custom_policy import AnyPolicy, with_policy
 from jax_es.training.generation import (
     Judged,
     TrainState,
@@ -40,33 +32,10 @@ from jax_es.training.generation import (
 )
 from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import asked, record_fields
-from jax_es.training.parts import Parts, build
-from jax_es.training.phases import border, enter_phase, follow, of_phase, try_phases
+from jax_es.training.parts import Parts
+from jax_es.training.phases import border, enter_phase, follow, of_phase
+from jax_es.training.result import TrainingResult
 from jax_es.training.warm_start import find_source, first_state, provenance
-
-
-class TrainingResult(NamedTuple):
-    """What a finished run returns."""
-
-    state: TrainState
-    """After the last generation."""
-    records: list[GenerationRecord]
-    """One per generation of this call."""
-    first_evaluation: float
-    """Mean evaluation return of the run's initial mean; NaN if its record is lost."""
-    final_evaluation: float
-    """Mean evaluation return of the final mean."""
-    best_evaluation: float
-    """The highest mean evaluation return of the run."""
-
-    def __repr__(self) -> str:
-        """Says how well it went; a state and its records would fill the screen."""
-        return (
-            f"TrainingResult(generation {int(self.state.es.generation)}, "
-            f"{self.state.total_env_steps} environment steps; evaluation return "
-            f"{self.first_evaluation:.6g} at the start, {self.final_evaluation:.6g} at "
-            f"the end, {self.best_evaluation:.6g} at best)"
-        )
 
 
 def begin(
@@ -187,7 +156,7 @@ def run_training(
     with MetricsWriter(run.path, first - 1) as writer, progress, built:
         try:
             parts = of_phase(parts, config, state, built, check_stop)
-            while not _limits_reached(config, state):
+            while not limits_reached(config, state):
                 progress.generation_started(int(state.es.generation))
                 generation = run_generation(parts, state, on_step, writer.elapsed)
                 record = generation.record
@@ -220,6 +189,7 @@ def run_training(
             save()
     begun = read_metrics(run.path)[0]
     return TrainingResult(
+        run.path,
         state,
         records,
         first_evaluation=math.nan if begun.generation else begun.evaluation_return_mean,
@@ -228,7 +198,7 @@ def run_training(
     )
 
 
-def _limits_reached(config: TrainConfig, state: TrainState) -> list[str]:
+def limits_reached(config: TrainConfig, state: TrainState) -> list[str]:
     """Says what ends the run, if anything does."""
     if state.phase and state.phase.index >= len(config.phases):
         return [f"the end of phase {len(config.phases)}"]
@@ -261,7 +231,7 @@ def _evaluate_final(
     config, tasks = parts.config, mean_tasks(parts, state)
     population = parts.strategy.ask(state.es)
     result = parts.rollout.evaluate(population, tasks, view(config, state), on_step)
-    judged = judge(config, state, tasks, result.returns)
+    judged = judge(config, state, tasks, result)
     generation = int(state.es.generation)
     asks = asked(config.es, state.commands, generation)
     record = evaluation_record(
@@ -272,119 +242,7 @@ def _evaluate_final(
         judged.state.best_evaluation_return,
         elapsed(),
         env_steps=result.env_steps,
+        evaluation_fitness=judged.fitness,
         **record_fields(asks, judged.state.commands, judged.error),
     )
     return judged, record
-
-
-def train_run(
-    config: TrainConfig,
-    path: str | os.PathLike[str],
-    resume: bool = False,
-    preset: str = "python",
-    label: str = "",
-    check_stop: Callable[[], None] = lambda: None,
-    callbacks: Sequence[Callback] = (),
-    workers: Workers | None = None,
-    policy: AnyPolicy = None,
-    verbose: bool = True,
-) -> TrainingResult:
-    """Trains one run from Python, as ``python -m jax_es.train`` does.
-
-    On a CPU call ``jax_es.configure_cpu_devices()`` before the first use of
-    JAX, or one core computes all policies.
-
-    Args:
-        config: the run, for instance ``jax_es.preset("half-cheetah")``.
-        path: the run's folder, usually ``runs/<name>``.
-        resume: continue the run that is there.
-        preset: recorded in ``config.json`` as where ``config`` comes from.
-        label: what progress shows before the generation.
-        check_stop: called often; raises an exception to end the run, after a checkpoint
-            of the last finished generation.
-        callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
-        workers: who evaluates, from :func:`jax_es.open_workers`; this process if not
-            given.
-        policy: instead of the configuration's: settings, a network of your own, or a
-            kind (``"mlp"``) at its defaults.
-        verbose: whether to show progress.
-
-    Raises:
-        ConfigError: (a ``ValueError``) for bad input, before any work.
-    """
-    config = with_policy(config, policy)
-    run = RunDirectory(Path(path))
-    config = for_run(config, run, resume, workers is not None)
-    with contextlib.ExitStack() as stack:
-        parts = build(config, check_stop, workers=workers)
-        stack.callback(parts.close)
-        # Before there is a folder.
-        try_phases(config)
-        source = None if resume else find_source(parts)
-        with run.lock():
-            state = begin(parts, run, resume, preset, source)
-            progress = Progress(
-                config.num_generations,
-                int(state.es.generation),
-                max_env_steps=config.max_env_steps,
-                env_steps=state.total_env_steps,
-                label=label,
-                more=(lambda: shown(workers)) if workers else tuple,
-                verbose=verbose,
-            )
-            progress.message(_opening(parts, state, run, resume))
-            if resume and (limits := _limits_reached(config, state)):
-                progress.message(nothing_left(limits))
-            if workers is not None:
-                workers.say = progress.message
-            result = run_training(parts, state, run, progress, check_stop, callbacks)
-    first = result.first_evaluation
-    began = "" if math.isnan(first) else f"{significant(first)} at the start, "
-    progress.message(
-        f"Evaluation return: {began}{significant(result.final_evaluation)} at the end, "
-        f"{significant(result.best_evaluation)} at best. "
-        + ending(
-            _limits_reached(config, result.state),
-            int(result.state.es.generation),
-            result.state.total_env_steps,
-        )
-    )
-    return result
-
-
-def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -> str:
-    """Says what is about to run, and with whose θ it began if not with its own."""
-    config, generation, phase = parts.config, int(state.es.generation), ""
-    if state.phase:
-        number = min(state.phase.index + 1, len(config.phases))
-        phase = f". Phase {number} of {len(config.phases)}"
-        config = in_phase(config, state.phase.index)
-    source, method = run.record().get("init"), run.method_before()
-    who, start = f"{config.es.num_pairs:,} pairs", ""
-    if config.es.strategy != "openai-es":
-        who = f"{2 * config.es.num_pairs:,} members of {run.method().title}"
-    if source is not None and method is not None:
-        whose = f"{method.title}, checkpoint {source['checkpoint']}"
-        start = f" from {source['run']} ({whose})"
-    return opening(
-        f"Resuming after generation {generation}:" if resume else "Training",
-        config,
-        state.es.mean,
-        f"{start}: {who} a generation, "
-        f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
-        f"slots at work{phase}",
-        run.path,
-    )
-
-
-def _machines(parts: Parts) -> str:
-    """Says who evaluates."""
-    if parts.workers is None:
-        devices = parts.devices
-        return f"{parts.num_slots} slots on {devices.count} {devices.platform} devices"
-    status, rollout = parts.workers.status(), parts.config.rollout
-    nodes = "1 node" if status.nodes == 1 else f"{status.nodes} nodes"
-    return (
-        f"workers: {status.workers} on {nodes}, each with {rollout.num_slots} slots "
-        f"and {rollout.shard_size} episodes at a time"
-    )

@@ -1,4 +1,7 @@
-"""What counts in the fitness: the return, or also obedience to a commanded return.
+"""What counts in the fitness: an objective, a function of what episodes came to.
+
+The return is one, and so is obedience to a commanded return; users bring their own
+(:func:`objective`).
 
 Under ``--es.objective commanded-return`` each episode is asked for a return c, its
 *command*, and its fitness is
@@ -14,15 +17,19 @@ commands by gradients; of an evolved objective we know no publication.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from jax_es.checks import is_own
 from jax_es.config import ESConfig
-from jax_es.rollout.evaluator import EpisodeResults
+from jax_es.rollout.evaluator import EpisodeResults, Reported
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.records import return_statistics
 from jax_es.streams import stream
+from jax_es.training.custom import make_own_objective
 from jax_es.types import PyTree
 
 BEST_SHARE = 0.1
@@ -72,7 +79,7 @@ class Asked(NamedTuple):
 
 def initial_commands(config: ESConfig) -> PyTree:
     """Returns the state before the first generation; ``()`` without commands."""
-    if config.objective == "return":
+    if not config.is_commanded:
         return ()
     given = config.command_high
     return CommandState(config.command_low if given is None else given, math.nan)
@@ -80,7 +87,7 @@ def initial_commands(config: ESConfig) -> PyTree:
 
 def asked(config: ESConfig, commands: PyTree, generation: int) -> Asked | None:
     """Returns what a generation is asked for, known before it begins."""
-    if config.objective == "return":
+    if not config.is_commanded:
         return None
     # Late: it loads optax, which no other line of this file needs.
     from jax_es.es.optimizers import schedule
@@ -101,7 +108,7 @@ def next_commands(config: ESConfig, commands: PyTree, returns: np.ndarray) -> Py
     was: episodes that obey return no more than they are asked for, so that a range
     that followed them down would shrink to nothing.
     """
-    if config.objective == "return" or config.command_high is not None:
+    if not config.is_commanded or config.command_high is not None:
         return commands
     returns = np.sort(returns[np.isfinite(returns)])
     best = returns[-max(1, round(BEST_SHARE * returns.size)) :]
@@ -134,31 +141,97 @@ def command_errors(tasks: Tasks, returns: np.ndarray) -> np.ndarray | None:
     return None if tasks.command is None else returns - np.float64(tasks.command)
 
 
+Objective: TypeAlias = Callable[[EpisodeResults], ArrayLike]
+"""``episodes → [E]``, the fitness of each episode; larger is better."""
+
+
+def objective(
+    sums: Sequence[str] = (), last: Sequence[str] = ()
+) -> Callable[[Callable[..., ArrayLike]], Callable[..., ArrayLike]]:
+    """Says of an objective of your own which numbers of ``info`` it reads.
+
+    An objective is a function of episodes (:class:`jax_es.EpisodeResults`: ``returns``,
+    ``lengths``, ``healthy_rewards``, ``descriptors``, ``failed``) that returns the
+    fitness of each, ``[E]``, larger being better; a member's is the mean over its
+    episodes. One that reads no more needs no decorator. Its further arguments have
+    defaults, and are ``--es.objective-kwargs.NAME``.
+
+    Args:
+        sums: names of numbers in the environment's ``info`` that are summed over an
+            episode: ``episodes.sums["reward_ctrl"]``. Of a step that reports none, 0
+            counts.
+        last: names whose last number in an episode is kept:
+            ``episodes.last["x_position"]``, NaN if there was none.
+
+    Example::
+
+        @jax_es.objective(sums=["reward_ctrl"], last=["x_position"])
+        def distance_less_energy(episodes, weight=1.0):
+            energy = -episodes.sums["reward_ctrl"]
+            return episodes.last["x_position"] - weight * energy
+    """
+
+    def mark(function: Callable[..., ArrayLike]) -> Callable[..., ArrayLike]:
+        marked: Any = function
+        marked.reported = Reported(tuple(sums), tuple(last))
+        return function
+
+    return mark
+
+
+class Return(NamedTuple):
+    """The return, less what its healthy reward does not count."""
+
+    healthy_weight: float = 1.0
+
+    def __call__(self, episodes: EpisodeResults) -> np.ndarray:
+        """Returns R − (1 − h) H of each episode, ``[E]``."""
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
+            omitted = (1.0 - self.healthy_weight) * episodes.healthy_rewards
+            return episodes.returns - omitted
+
+
+class CommandedReturn(NamedTuple):
+    """(1 − w) times that, less w |R − c|, where a return c is asked for."""
+
+    healthy_weight: float
+    weight: float
+    """w."""
+
+    def __call__(self, episodes: EpisodeResults) -> np.ndarray:
+        """Returns each episode's fitness ``[E]``; ``episodes`` hold their commands."""
+        terms = Return(self.healthy_weight)(episodes)
+        with np.errstate(invalid="ignore"):
+            errors = episodes.returns - np.float64(episodes.commands)
+            return (1.0 - self.weight) * terms - self.weight * np.abs(errors)
+
+
+def make_objective(config: ESConfig, asked: Asked | None = None) -> Objective:
+    """Returns what a generation counts.
+
+    Args:
+        config: names it.
+        asked: for which returns episodes are asked, if they are.
+    """
+    if is_own(config.objective):
+        return make_own_objective(config)
+    if asked is not None:
+        return CommandedReturn(config.healthy_reward_weight, asked.weight)
+    return Return(config.healthy_reward_weight)
+
+
 def fitness(
-    results: EpisodeResults,
-    member: np.ndarray,
-    config: ESConfig,
-    errors: np.ndarray | None = None,
-    weight: float = 0.0,
+    results: EpisodeResults, member: np.ndarray, objective: Objective
 ) -> np.ndarray:
     """Returns the members' fitness ``[P]``: the mean over each one's episodes.
-
-    An episode's is its return R, less what its healthy reward does not count; where a
-    return c is asked for, (1 − w) times that, less w |R − c|.
 
     Args:
         results: of the population's tasks.
         member: ``[E]``, whose episode each is.
-        config: how the fitness is counted.
-        errors: ``[E]``, R − c.
-        weight: w.
+        objective: from :func:`make_objective`.
     """
-    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
-        omitted = (1.0 - config.healthy_reward_weight) * results.healthy_rewards
-        terms = results.returns - omitted
-        if errors is not None:
-            terms = (1.0 - weight) * terms - weight * np.abs(errors)
-        return per_member(terms, member)
+    with np.errstate(invalid="ignore"):
+        return per_member(np.asarray(objective(results), np.float64), member)
 
 
 def per_member(values: np.ndarray, member: np.ndarray) -> np.ndarray:

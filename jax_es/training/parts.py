@@ -4,37 +4,40 @@ import contextlib
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_es.checks import require
+from jax_es.checks import is_own, require
 from jax_es.config import ESTIMATING
 from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.distributed.workers import Workers
+from jax_es.es.noise import make_noise
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
 from jax_es.es.strategy import Strategy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
-from jax_es.rollout.evaluator import EpisodeResults, Evaluator
+from jax_es.rollout.evaluator import NOTHING, EpisodeResults, Evaluator, Reported
+from jax_es.rollout.jax_engine import CompiledEnv, JaxRollout
 from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import varied
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.runs.trust import remember
+from jax_es.runs.trust import give, given, remember
 from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import (
     make_devices,
     make_env,
-    make_noise,
     make_policy,
     slot_groups,
 )
+from jax_es.training.custom import ask_for, make_own_strategy, reported_to, tried
 from jax_es.training.load_policy import check_asked
 from jax_es.training.shards import block_size, on_one_core, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
@@ -108,7 +111,9 @@ def build(
         }
     )
     with contextlib.ExitStack() as stack:
-        parts = _build(config, num_tasks or num_members + num_episodes, stack)
+        reported = reported_to(es)
+        count = num_tasks or num_members + num_episodes
+        parts = _build(config, count, stack, reported)
         require(
             es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
@@ -116,14 +121,24 @@ def build(
             f"{_task(config)} does not say what it pays for staying healthy; add "
             "es.healthy_reward_weight 1.",
         )
-        if es.objective != "return":
+        if es.is_commanded:
             check_asked(parts.policy, config)
         evaluator = None
+        require(
+            workers is None or not isinstance(parts.env, CompiledEnv),
+            f"--workers: {config.env.id} is written in JAX and runs on this process's "
+            "devices; leave --workers out.",
+        )
         if workers is not None:
-            evaluator = _sharded(config, workers, config.rollout.shard_size or 1)
+            size = config.rollout.shard_size or 1
+            evaluator = _sharded(config, workers, size, reported)
         strategy = make_strategy(parts, on_call, evaluator)
-        state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
-        _check_fits(parts, state, jax.eval_shape(strategy.ask, state))
+        if is_own(es.strategy):
+            state, population = tried(es.strategy, strategy, parts.policy.init)
+        else:
+            state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
+            population = jax.eval_shape(strategy.ask, state)
+        _check_fits(parts, state, population)
         if evaluator is not None:
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
@@ -150,13 +165,15 @@ def make_strategy(
         on_call: as :func:`build`'s.
         evaluator: which workers sum the noise; this process if not given.
     """
-    es = parts.config.es
+    es, size = parts.config.es, getattr(parts.env, "descriptor_size", 0)
     if es.strategy not in ESTIMATING:
-        from jax_es.es.strategies import named_strategy  # late: it loads evosax
-
         shapes = _shape(parts.policy.init)
         mean = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-        return named_strategy(es, mean)
+        if is_own(es.strategy):
+            return make_own_strategy(es, mean, size)
+        from jax_es.es.strategies import held_strategy  # late: it loads evosax
+
+        return held_strategy(es, mean)
     noise = make_noise(es)
     if evaluator is None:
         weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
@@ -165,7 +182,7 @@ def make_strategy(
     if es.strategy == "openai-es":
         return openai_es(es, noise, weighted_sum)
     env = parts.config.env
-    size, given = getattr(parts.env, "descriptor_size", 0), " ".join(env.descriptor)
+    given = " ".join(env.descriptor)
     require(
         size > 0,
         f"es.strategy novelty compares what episodes did, and {env.id} has no "
@@ -183,6 +200,7 @@ def build_evaluation(
     num_tasks: int,
     population_of: Callable[[PyTree], Population] = MeanPopulation,
     workers: Workers | None = None,
+    reported: Reported = NOTHING,
 ) -> EvaluationParts:
     """Builds what evaluates a configuration's mean policy; no strategy, no optimizer.
 
@@ -191,12 +209,13 @@ def build_evaluation(
         num_tasks: the most episodes of an evaluation; there are no more slots.
         population_of: what will be evaluated, as a function of θ, to tell its size.
         workers: who evaluates; this process if not given.
+        reported: what is kept of the environments' ``info``.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
     """
     with contextlib.ExitStack() as stack:
-        parts = _build(config, num_tasks, stack)
+        parts = _build(config, num_tasks, stack, reported)
         mean = _shape(parts.policy.init)
         _check_fits(parts, mean, jax.eval_shape(population_of, mean))
         if workers is not None:
@@ -207,7 +226,10 @@ def build_evaluation(
 
 
 def _build(
-    config: TrainConfig, num_tasks: int, stack: contextlib.ExitStack
+    config: TrainConfig,
+    num_tasks: int,
+    stack: contextlib.ExitStack,
+    reported: Reported = NOTHING,
 ) -> EvaluationParts:
     """Builds environments, which ``stack`` closes, and the rollout."""
     remember(config)
@@ -221,6 +243,10 @@ def _build(
         )
         for size in groups
     )
+    for env in envs:
+        # Others have their info at any rate.
+        if (reported.sums or reported.last) and hasattr(env, "report"):
+            ask_for(config.es.objective, env, reported)
     if ranges := config.rollout.variation_range:  # checks them
         ends = {name: [low, high] for name, low, high in ranges}
         varied(tasks_of_mean(np.arange(2), 1), envs[0], ends)
@@ -234,7 +260,11 @@ def _build(
     )
     weights = devices.count * num_bytes(_shape(policy.init))
     check_memory({_described(config, policy): weights}, devices.memory)
-    rollout = Rollout(policy, envs, devices)
+    rollout: Evaluator
+    if isinstance(envs[0], CompiledEnv):
+        rollout = JaxRollout(policy, envs[0], devices, reported)
+    else:
+        rollout = Rollout(policy, envs, devices, reported)
     return EvaluationParts(config, devices, envs, policy, rollout)
 
 
@@ -253,7 +283,7 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
     options = [f"es.strategy {es.strategy}", f"es.num_pairs {es.num_pairs}"]
     options += [f"es.kwargs.{name} {value}" for name, value in es.kwargs.items()]
     what = f"{', '.join(options)} with {_described(parts.config, parts.policy)}"
-    slot_bytes = ENV_BYTES + typing.cast(Rollout, parts.rollout).slot_bytes(
+    slot_bytes = ENV_BYTES + typing.cast(Any, parts.rollout).slot_bytes(
         population, reference
     )
     length = getattr(parts.config.policy, "context_length", None)
@@ -287,9 +317,11 @@ def reference_shape(parts: EvaluationParts) -> Any:
     return jax.ShapeDtypeStruct(shape, space.dtype)
 
 
-def _sharded(config: TrainConfig, workers: Workers, size: int) -> ShardedEvaluator:
+def _sharded(
+    config: TrainConfig, workers: Workers, size: int, reported: Reported = NOTHING
+) -> ShardedEvaluator:
     """Returns the evaluator of workers, in shards of a size; they build their parts."""
-    recipe = functools.partial(WorkerEngine, config, size)
+    recipe = functools.partial(WorkerEngine, config, size, reported, given(config))
     workers.use(recipe)
     return ShardedEvaluator(workers, recipe, size)
 
@@ -300,13 +332,22 @@ class WorkerEngine:
     Args:
         config: the run; devices and threads are a worker's own.
         num_tasks: of a shard.
+        reported: what is kept of the environments' ``info``.
+        things: what a Python program handed over.
 
     Attributes:
         parts: what evaluates.
     """
 
-    def __init__(self, config: TrainConfig, num_tasks: int) -> None:
-        self.parts = build_evaluation(on_one_core(config), num_tasks)
+    def __init__(
+        self,
+        config: TrainConfig,
+        num_tasks: int,
+        reported: Reported = NOTHING,
+        things: Mapping[tuple[str, str], Any] = MappingProxyType({}),
+    ) -> None:
+        give(things)
+        self.parts = build_evaluation(on_one_core(config), num_tasks, reported=reported)
         self._sum = spread_weighted_sum(
             make_noise(config.es), self.parts.devices, block=block_size(config.es)
         )

@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-
-from jax_es.es.optimizers import make_optimizer
+from jax_es.es.optimizers import change_optimizer
 from jax_es.phases import in_phase, naming
 from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
@@ -62,12 +60,13 @@ def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainStat
     es, finished = state.es, int(state.es.generation)
     before, now = in_phase(config, index - 1 if index else 0), in_phase(config, index)
     if config.es.strategy == "openai-es":  # others' optimizers cannot change
-        fresh = make_optimizer(now.es).init(es.mean)
-        if jax.tree.structure(fresh) != jax.tree.structure(es.optimizer_state):
-            es = es._replace(optimizer_state=fresh)
+        optimizer_state = change_optimizer(now.es, es.optimizer_state, es.mean)
+        es = es._replace(optimizer_state=optimizer_state)
     if before.rollout.physics != now.rollout.physics:
         # Returns in other physics cannot be compared.
         state = state._replace(best_evaluation_return=-math.inf)
+        if state.best_fitness != ():
+            state = state._replace(best_fitness=-math.inf)
         if state.commands:
             commands = state.commands._replace(least_error=math.nan)
             state = state._replace(commands=commands)

@@ -20,16 +20,18 @@ from typing import Any, NamedTuple
 
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
-from jax_es.rollout.devices import release_programs
+from jax_es.rollout.devices import release_programs, use_cores
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.folders import EXPERIMENT_FILE
+from jax_es.runs.folders import EXPERIMENT_FILE, new_folder
 from jax_es.runs.records import nulled
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig, differences, to_dict
 from jax_es.training.build import for_run
-from jax_es.training.loop import TrainingResult, train_run
+from jax_es.training.custom import AnyPart, AnyPolicy, with_parts
 from jax_es.training.parts import build
 from jax_es.training.phases import try_phases
+from jax_es.training.result import TrainingResult
+from jax_es.training.train_policy import named_config, team_of, train_policy
 from jax_es.training.warm_start import find_source
 
 
@@ -43,34 +45,43 @@ class SeedResult(NamedTuple):
 
 
 def train_seeds(
-    config: TrainConfig,
+    config: TrainConfig | str,
     num_seeds: int,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    policy: AnyPolicy = None,
+    objective: AnyPart = None,
+    strategy: AnyPart = None,
+    env: AnyPart = None,
+    callbacks: Sequence[Callback] | Callable[[Path], Sequence[Callback]] = (),
+    workers: Workers | int | None = None,
     resume: bool = False,
-    preset: str = "python",
+    verbose: bool = True,
+    preset: str | None = None,
     label: str = "",
     check_stop: Callable[[], None] = lambda: None,
-    callbacks: Callable[[Path], Sequence[Callback]] = lambda path: (),
-    workers: Workers | None = None,
-    verbose: bool = True,
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
-
-    On a CPU call ``jax_es.configure_cpu_devices()`` before the first use of
-    JAX, or one core computes all policies.
 
     Args:
         config: of all runs; its ``seed`` is the first one's.
         num_seeds: how many runs.
-        path: the experiment's folder, usually ``runs/<name>``.
+        path: the experiment's folder; as
+            :func:`~jax_es.training.train_policy.train_policy`'s, and so are the others
+            but the next two.
+        policy: instead of the configuration's.
+        objective: instead of the configuration's.
+        strategy: instead of the configuration's.
+        env: instead of the configuration's.
+        callbacks: told of each generation of all runs, or a function that returns those
+            of a run by its folder.
+        workers: who evaluates.
         resume: continue the experiment that is there: finished seeds are skipped,
             the unfinished one goes on, the rest begin.
+        verbose: whether to show progress.
         preset: recorded as where ``config`` comes from.
         label: what progress shows before the seed.
-        check_stop: as :func:`~jax_es.training.loop.train_run`'s.
-        callbacks: returns those of a run, by its folder.
-        workers: as :func:`~jax_es.training.loop.train_run`'s.
-        verbose: whether to show progress.
+        check_stop: called often; raises an exception to end the experiment.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -78,18 +89,27 @@ def train_seeds(
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
+    config, preset = named_config(config, preset)
+    config = with_parts(config, policy, objective, strategy, env)
     require(num_seeds >= 1, f"--seeds must be at least 1, got {num_seeds}.")
     require(
         config.seed + num_seeds <= 2**31,
         f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
     )
+    require(
+        not resume or path is not None,
+        "--resume needs a path, the folder of the experiment to continue.",
+    )
+    if path is None:
+        path = new_folder(f"{preset}-{num_seeds}seeds")
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    use_cores(1 if workers else config.rollout.num_devices)
     config = for_run(config, folder, resume, workers is not None)
     seeds = range(config.seed, config.seed + num_seeds)
     if not resume:
         folder.check_new()
         check_buildable(config, seeds)
-    with folder.lock():
+    with folder.lock(), team_of(workers) as team:
         if resume:
             _extend(folder, config, num_seeds)
         else:
@@ -98,15 +118,15 @@ def train_seeds(
             if str(seed) in folder.record()["results"]:
                 continue
             run = RunDirectory(folder.path / f"seed-{seed}")
-            result = train_run(
+            result = train_policy(
                 dataclasses.replace(config, seed=seed),
                 run.path,
                 resume=run.exists(),
                 preset=folder.record()["preset"],
                 label=f"{label}  seed {seed}  run {number}/{num_seeds}".lstrip(),
                 check_stop=check_stop,
-                callbacks=callbacks(run.path),
-                workers=workers,
+                callbacks=callbacks(run.path) if callable(callbacks) else callbacks,
+                workers=team,
                 verbose=verbose,
             )
             _finish(folder, seed, result)

@@ -102,8 +102,9 @@ def _sizes(observation_space: Any, action_space: Any) -> str:
     """Says what weights depend on."""
     unit = "pixels" if observation_space.dtype == np.uint8 else "numbers"
     kind = type(action_space).__name__
-    num_outputs = action_spec(action_space).num_outputs
-    return f"{unit} {observation_space.shape}, {kind} actions of {num_outputs}"
+    spec = action_spec(action_space)
+    sizes = getattr(spec, "nvec", spec.num_outputs)
+    return f"{unit} {observation_space.shape}, {kind} actions of {sizes}"
 
 
 def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:

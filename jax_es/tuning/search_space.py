@@ -5,7 +5,6 @@ texts that they were given as, since Optuna's database holds numbers and texts o
 """
 
 import contextlib
-import functools
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from jax_es.checks import ConfigError, is_of_type, optional, require
 from jax_es.config import ESTIMATING
 from jax_es.presets import unknown
-from jax_es.train_config import KWARGS, TrainConfig, flat, from_dict, to_dict
+from jax_es.train_config import KWARGS, TrainConfig, flat
 
 FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
 
@@ -128,13 +127,14 @@ def configured(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     Raises:
         ValueError: if the values do not fit together.
     """
-    values = to_dict(config)
-    for name, value in params.items():
-        *parents, field = name.split(".")
-        is_text = isinstance(value, str)
-        value = _value(value, _type(config, name)) if is_text else value
-        functools.reduce(dict.__getitem__, parents, values)[field] = value
-    return from_dict(values)
+    return config.replace(
+        {
+            name: _value(value, _type(config, name))
+            if isinstance(value, str)
+            else value
+            for name, value in params.items()
+        }
+    )
 
 
 def unchanged(

@@ -51,8 +51,9 @@ def follow(
             assert np.array_equal(outcome[0][i], np.asarray(observation, env_type))
             np.testing.assert_allclose(outcome[1][i], reward, rtol=rtol, atol=0)
             assert [outcome[2][i], outcome[3][i]] == ends
-            if "reward_survive" in info:
-                assert outcome[4]["reward_survive"][i] == info["reward_survive"]
+            for name in {*info} & {*outcome[4]}:
+                found = outcome[4][name][i]
+                np.testing.assert_allclose(found, info[name], rtol=rtol, err_msg=name)
         on_step(outcome[4])
         due = outcome[2] | outcome[3]
     return episodes

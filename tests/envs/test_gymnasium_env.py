@@ -102,17 +102,28 @@ def test_no_limit_is_an_error(counter_id):
 
 
 def choose_twice(env):
-    return gymnasium.wrappers.TransformAction(
-        env, lambda action: action[0], gymnasium.spaces.MultiDiscrete([2, 2])
-    )
+    both = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)] * 2)
+    return gymnasium.wrappers.TransformAction(env, lambda action: action[0], both)
+
+
+def observe_a_list(env):
+    space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
+    return gymnasium.wrappers.TransformObservation(env, lambda _: (0,), space)
 
 
 @pytest.mark.parametrize(
     ("env_id", "options", "words"),
     [
-        ("Taxi-v4", {}, "Taxi-v4 observes Discrete.*FlattenObs"),
-        ("Blackjack-v1", {}, "Blackjack-v1 observes Tuple.*FlattenObs"),
-        ("CartPole-v1", {"wrappers": [choose_twice]}, "acts in MultiDiscrete"),
+        (
+            "CartPole-v1",
+            {"wrappers": [observe_a_list]},
+            r"observes Sequence.*cannot flatten.*add --env.wrappers module:",
+        ),
+        (
+            "CartPole-v1",
+            {"wrappers": [choose_twice]},
+            r"acts in Tuple\(.*, expected a Box, Discrete.*add a wrapper",
+        ),
         ("CartPole-v1", {"vectorization_mode": "threads"}, "mode: got 'threads', exp"),
     ],
 )
@@ -121,12 +132,74 @@ def test_what_does_not_fit_is_named(env_id, options, words):
         GymnasiumVectorEnv(env_id, 1, max_episode_steps=10, **options)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("env_id", ["Taxi-v4", "Blackjack-v1"])
-def test_flattened_observations_are_a_box(env_id):
-    options = {"max_episode_steps": 10}
-    options["wrappers"] = [gymnasium.wrappers.FlattenObservation]
-    observations, _ = GymnasiumVectorEnv(env_id, 2, **options).reset(seed=0)
-    assert observations.ndim == 2
+def test_observations_are_flattened_as_gymnasium_does(env_id, wrapped):
+    """Whether it is told to or not: both are the same task."""
+    native = gymnasium.make(env_id)
+    space = native.observation_space
+    wrappers = [gymnasium.wrappers.FlattenObservation] * wrapped
+    env = GymnasiumVectorEnv(env_id, 2, max_episode_steps=10, wrappers=wrappers)
+    assert env.single_observation_space == gymnasium.spaces.flatten_space(space)
+    observations, _ = env.reset(seed=0)
+    expected = gymnasium.spaces.flatten(space, native.reset(seed=1)[0])
+    np.testing.assert_array_equal(observations[1], expected)
+    if not wrapped:
+        assert env.native_observation_space == space
+    env.close()
+
+
+class Panel(gymnasium.Env):
+    """Tells what it was asked to do: dials (several choices) and switches."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "z": gymnasium.spaces.Box(-1, 1, (2, 2)),
+            "a": gymnasium.spaces.Discrete(3, start=5),
+        }
+    )
+
+    def __init__(self, kind="dials"):
+        self.action_space = {
+            "dials": gymnasium.spaces.MultiDiscrete([2, 4], start=[0, 3]),
+            "table": gymnasium.spaces.MultiDiscrete([[2, 3], [4, 2]]),
+            "switches": gymnasium.spaces.MultiBinary(3),
+        }[kind]
+
+    def reset(self, *, seed=None, options=None):
+        return self._observe(), {}
+
+    def _observe(self):
+        return {"a": 6, "z": np.float32([[0.1, 0.2], [0.3, 0.4]])}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        digits = "".join(map(str, np.ravel(action)))
+        return self._observe(), float(digits), False, False, {}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_several_choices_reach_the_environment_as_its_space_has_them(mode):
+    gymnasium.register("Panel-v0", Panel, max_episode_steps=5)
+    actions = {
+        "dials": ([[1, 6], [0, 3]], [16, 3]),
+        "table": ([[[1, 2], [3, 1]], [[0, 0], [0, 1]]], [1231, 1]),
+        "switches": ([[1, 0, 1], [0, 1, 1]], [101, 11]),
+    }
+    try:
+        for kind, (taken, rewards) in actions.items():
+            if (kind == "dials") or mode == "sync":
+                env = GymnasiumVectorEnv("Panel-v0", 2, mode, kind=kind)
+                space = env.single_action_space
+                observations, _ = env.reset(seed=0)
+                # By name: a, of which 6 is the second value, then z row by row.
+                row = np.float32([0, 1, 0, 0.1, 0.2, 0.3, 0.4])
+                np.testing.assert_array_equal(observations, [row, row])
+                _, found, *_ = env.step(np.array(taken, space.dtype))
+                assert found.tolist() == rewards
+                env.close()
+    finally:
+        del gymnasium.registry["Panel-v0"]
 
 
 class Faulty(gymnasium.Env):

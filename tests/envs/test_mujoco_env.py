@@ -38,6 +38,7 @@ def test_equals_gymnasium(env_id, options):
     """Whole episodes, out of phase, actions beyond their bounds: equal to the bit."""
     singles = [gymnasium.make(env_id, **options) for _ in range(NUM_ENVS)]
     env = MujocoVectorEnv(env_id, NUM_ENVS, **options)
+    env.report(())
     assert env.single_action_space == singles[0].action_space
     assert env.single_observation_space.shape == singles[0].observation_space.shape
     assert env.max_episode_steps == singles[0].spec.max_episode_steps
@@ -47,7 +48,12 @@ def test_equals_gymnasium(env_id, options):
     def draw():
         return rng.uniform(low, high, env.action_space.shape).astype(np.float32)
 
+    singles[0].reset(seed=0)
+    *_, theirs = singles[0].step(singles[0].action_space.sample())
+    names = {name for name, value in theirs.items() if np.ndim(value) == 0}
+
     def on_step(info):
+        assert names <= {*info}
         assert not info["simulation_failed"].any()
         unhealthy.extend(env._task.unhealthy())
 

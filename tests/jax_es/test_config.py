@@ -14,8 +14,15 @@ import pytest
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
-from jax_es.presets import DEFAULT_PRESET, PRESETS, preset
-from jax_es.train_config import differences, from_dict, to_dict
+from jax_es.presets import (
+    DEFAULT_PRESET,
+    FINE_TUNED,
+    PRESETS,
+    RENAMED,
+    TUNED,
+    preset,
+)
+from jax_es.train_config import differences, from_dict, policy_kind, to_dict
 from jax_es.training import build as experiment
 from jax_es.training.build import (
     POLICY_KINDS,
@@ -91,14 +98,38 @@ def test_a_preset_survives_json(name):
         assert kind is None or type(config.policy) is POLICY_KINDS[kind]
 
 
+def test_a_table_has_each_network_under_its_kind():
+    for name, networks in TUNED.items():
+        assert [policy_kind(each.policy) for each in networks.values()] == [*networks]
+        assert all(each.env == PRESETS[name].env for each in networks.values())
+
+
+def test_an_old_name_works_and_says_the_new_one():
+    for old, new in RENAMED.items():
+        with pytest.warns(FutureWarning, match=f"preset {old} is called {new} now"):
+            assert preset(old) == preset(new)
+    for old, new in FINE_TUNED.items():
+        with pytest.raises(ConfigError, match=f"{old} is {new} with fine_tune now"):
+            preset(old)
+
+
+def test_an_unknown_preset_shows_the_closest_three():
+    with pytest.raises(ConfigError) as error:
+        preset("hoper")
+    words = (
+        "preset 'hoper' is unknown; did you mean hopper, hopper-uni or hopper-small?"
+    )
+    assert str(error.value) == words
+
+
 def test_a_run_from_before_the_rule_reads_constants():
-    stored = to_dict(preset("humanoid-clipup"))
+    stored = to_dict(preset("humanoid"))
     assert from_dict(stored).rollout.hide_constants
     del stored["rollout"]["hide_constants"]
     assert not from_dict(stored).rollout.hide_constants
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [n for n in PRESETS if PRESETS[n].env.id])
 def test_a_preset_fits_its_environment(name):
     config = preset(name)
     env = make_env(config.env, 1, 1)
@@ -208,7 +239,7 @@ def test_a_fast_twin_differs_in_how_it_is_computed_only(name, expected):
 
 
 def test_a_configuration_of_another_version_says_so():
-    values = to_dict(preset("hopper"))
+    values = to_dict(preset("hopper-small"))
     with pytest.raises(ConfigError, match="ESConfig has no field mirrored"):
         from_dict({**values, "es": {**values["es"], "mirrored": True}})
     with pytest.raises(
@@ -263,6 +294,29 @@ def test_slots_follow_the_cores_unless_given(config, devices, expected, monkeypa
     assert num_slots(config, shown) == expected
 
 
+@pytest.mark.parametrize(
+    ("config", "cores", "tasks", "expected"),
+    [
+        (RolloutConfig(), 1, 74, 74),  # HalfCheetah: all at once
+        (RolloutConfig(), 1, 106, 53),  # Ant: two rounds
+        (RolloutConfig(), 1, 138, 69),
+        (RolloutConfig(), 1, 42, 64),  # fewer than slots: as many as there are
+        (RolloutConfig(), 1, 470, 64),  # many a slot: they end at different times
+        (RolloutConfig(), 2, 138, 138),
+        (RolloutConfig(num_slots=64), 1, 74, 64),
+        (RolloutConfig(vectorization_mode="async"), 1, 10, 8),
+    ],
+)
+def test_a_few_episodes_a_slot_are_dealt_out_evenly(config, cores, tasks, expected):
+    assert config.slots_on(cores, tasks) == expected
+
+
+def test_tasks_of_long_episodes_are_of_the_smallest_generation():
+    assert preset("half-cheetah", "linear").tasks_of_long_episodes == 74
+    ant = preset("ant")  # two blocks of 24 pairs make 60,000 steps
+    assert ant.tasks_of_long_episodes == 106
+
+
 def test_only_environments_without_threads_have_a_vectorization_mode():
     rollout = RolloutConfig(num_slots=2, num_devices=1, vectorization_mode="async")
     with pytest.raises(
@@ -291,11 +345,15 @@ def box(shape, dtype=np.float32):
 
 @pytest.mark.parametrize(
     "space",
-    [box((2, 2)), box((2,), np.int32), gymnasium.spaces.MultiBinary(3)],
+    [
+        box((2, 2)),
+        box((2,), np.int32),
+        gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)]),
+    ],
     ids=str,
 )
 def test_other_action_spaces_are_refused(space):
-    with pytest.raises(ConfigError, match="neither a vector of real numbers nor"):
+    with pytest.raises(ConfigError, match=r"is no vector of real.*env.wrappers module"):
         action_spec(space)
 
 

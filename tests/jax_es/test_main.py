@@ -99,7 +99,8 @@ def test_lr_is_the_learning_rate():
     assert train.parse(["--lr", "0.5"]).config.es.learning_rate == 0.5
     assert train.parse(["--lr=0.5"]).config.es.learning_rate == 0.5
     assert (
-        teacher.parse(["hopper", "--lr", "0.5"]).arguments.settings.learning_rate == 0.5
+        teacher.parse(["hopper-small", "--lr", "0.5"]).arguments.settings.learning_rate
+        == 0.5
     )
 
 

@@ -271,12 +271,12 @@ def test_variants_are_compared(tmp_path):
 
 
 def test_only_what_the_user_changed_is_listed_as_changed(tmp_path):
-    rollout = dataclasses.replace(preset("hopper").rollout, num_devices=2)
+    rollout = dataclasses.replace(preset("hopper-small").rollout, num_devices=2)
     config = dataclasses.replace(
-        preset("hopper"), num_generations=7, seed=3, rollout=rollout
+        preset("hopper-small"), num_generations=7, seed=3, rollout=rollout
     )
     run = RunDirectory(tmp_path / "run")
-    run.create(config, "hopper")
+    run.create(config, "hopper-small")
     with MetricsWriter(run.path) as writer:
         writer.write(record(0, 1, 2.0))
     # A field that came later, and whose value in the preset is no longer the default.
@@ -284,9 +284,9 @@ def test_only_what_the_user_changed_is_listed_as_changed(tmp_path):
     del stored["es"]["num_pairs"]
     run.update(config=stored)
     text = " ".join(Reader(report.report((run.path,))).text.split())
-    assert "Preset hopper, changed: num_generations 100 → 7." in text
+    assert "Preset hopper-small, changed: num_generations 100 → 7." in text
     assert "--es.num-pairs" not in text and "num-devices" not in text
-    assert "python -m jax_es.train hopper --num-generations 7 --seed 3" in text
+    assert "python -m jax_es.train hopper-small --num-generations 7 --seed 3" in text
 
 
 def test_tasks_have_a_section_each_and_versions_are_folded(tmp_path):

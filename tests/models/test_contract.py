@@ -9,11 +9,13 @@ from jax_es.es.noise import LowRankNoise
 from jax_es.types import Policy
 from models import (
     AfterstateConfig,
+    BinaryActions,
     BoxActions,
     DecisionTransformerConfig,
     DiscreteActions,
     LSTMConfig,
     MLPConfig,
+    MultiDiscreteActions,
     make_policy,
 )
 from tests.models.perturbed import (
@@ -29,12 +31,18 @@ OBSERVATION_SIZE = 5
 NUM_STEPS = 7
 BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
 CHOICE = DiscreteActions(3)
+DIALS = MultiDiscreteActions((2, 3), (0, 1), (2,))
+SWITCHES = BinaryActions((2,))
 SMALL = {"context_length": 3, "width": 8, "num_layers": 2, "num_heads": 2}
 
 CASES = {
     "mlp-box": (MLPConfig(hidden_sizes=(8, 8)), BOX),
     "mlp-bins": (MLPConfig(hidden_sizes=(8,), action_bins=3), BOX),
     "mlp-discrete": (MLPConfig(hidden_sizes=(8, 8)), CHOICE),
+    "mlp-dials": (MLPConfig(hidden_sizes=(8, 8)), DIALS),
+    "lstm-switches": (LSTMConfig(width=8), SWITCHES),
+    "transformer-dials": (DecisionTransformerConfig(**SMALL), DIALS),
+    "cache-switches": (DecisionTransformerConfig(**SMALL, attention="cache"), SWITCHES),
     "mlp-sampled": (MLPConfig(hidden_sizes=(8,), sample_actions=True), CHOICE),
     "lstm-box": (LSTMConfig(width=8), BOX),
     "afterstate": (AfterstateConfig(hidden_sizes=(4,)), DiscreteActions(5)),
@@ -134,8 +142,13 @@ def test_actions_fit_the_space(policy, variables):
         assert actions.shape == (NUM_STEPS,)
         assert set(actions.tolist()) <= set(range(policy.actions.num_actions))
         return
-    assert actions.dtype == jnp.float32
     assert actions.shape == (NUM_STEPS, 2)
+    if not isinstance(policy.actions, BoxActions):
+        assert actions.dtype == jnp.int32
+        low, count = (0, 2) if policy.actions == SWITCHES else ([0, 1], [2, 3])
+        assert (actions >= low).all() and (actions < np.add(low, count)).all()
+        return
+    assert actions.dtype == jnp.float32
     assert isinstance(policy, Policy)
     low, high = np.float32(policy.actions.low), np.float32(policy.actions.high)
     assert np.all(actions >= low)

@@ -7,13 +7,22 @@ import pytest
 
 from models import (
     AfterstateConfig,
+    BinaryActions,
     BoxActions,
     DiscreteActions,
     MLPConfig,
+    MultiDiscreteActions,
     make_policy,
 )
+from models.cloning import action_loss
 from models.mlp import MLPPolicy
-from models.policy import PolicyConfig, binned, select_action, to_environment
+from models.policy import (
+    PolicyConfig,
+    binned,
+    from_environment,
+    select_action,
+    to_environment,
+)
 
 BOX = BoxActions(low=(-0.4, 0.0, -1.0), high=(0.4, 10.0, 1.0))
 KEY = jax.random.key(0)
@@ -71,6 +80,50 @@ def test_sampled_actions_follow_the_softmax():
     frequency = np.bincount(np.asarray(draws), minlength=4) / keys.size
     standard_error = np.sqrt(expected * (1.0 - expected) / keys.size)
     assert np.all(np.abs(frequency - expected) < 4.0 * standard_error)
+
+
+DIALS = MultiDiscreteActions((2, 3, 2, 1), (0, 5, -1, 0), (2, 2))
+SWITCHES = BinaryActions((3,))
+
+
+def test_each_factor_takes_its_largest_logit_and_each_switch_its_sign():
+    assert DIALS.num_outputs == 8 and SWITCHES.num_outputs == 3
+    logits = [0.0, 1.0, 3.0, 2.0, 4.0, -1.0, -2.0, 9.0]
+    action = act(PolicyConfig(), DIALS, logits)
+    assert action.dtype == jnp.int32
+    np.testing.assert_array_equal(action, [[1, 7], [-1, 0]])
+    switched = act(PolicyConfig(), SWITCHES, [-0.1, 0.2, 5.0])
+    assert switched.dtype == jnp.int32 and switched.tolist() == [0, 1, 1]
+
+
+def test_sampled_factors_and_switches_follow_softmax_and_sigmoid():
+    config = PolicyConfig(sample_actions=True)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    logits = jnp.array([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0])
+    draws = jax.vmap(lambda key: act(config, DIALS, logits, key))(keys)
+    share = np.mean(np.asarray(draws)[:, 0, 1] == 6)
+    assert abs(share - np.exp(2) / (np.exp(2) + 2)) < 0.03
+    switches = jax.vmap(lambda key: act(config, SWITCHES, [0.0, 2.0, -9.0], key))(keys)
+    rates = np.asarray(switches).mean(axis=0)
+    np.testing.assert_allclose(rates, [0.5, 0.881, 0.0], atol=0.03)
+    joint = np.corrcoef(np.asarray(draws)[:, 0, 0], np.asarray(draws)[:, 1, 0])[0, 1]
+    assert abs(joint) < 0.06
+
+
+@pytest.mark.parametrize("actions", [DIALS, SWITCHES], ids=["dials", "switches"])
+def test_the_networks_own_action_is_the_environments(actions):
+    config, keys = PolicyConfig(sample_actions=True), jax.random.split(KEY, 50)
+    logits = jnp.zeros(actions.num_outputs)
+    own = jax.vmap(lambda key: select_action(config, actions, logits, key))(keys)
+    theirs = jax.vmap(lambda action: to_environment(config, actions, action))(own)
+    assert theirs.shape == (50, *actions.shape)
+    np.testing.assert_array_equal(from_environment(config, actions, theirs), own)
+    # What was recorded is the likeliest where the outputs say so.
+    surprise = action_loss(actions, 20.0 * (own - 0.5), own)
+    assert surprise.shape == (50,) and surprise.max() < 0.01
+    even = action_loss(actions, jnp.zeros_like(own), own)
+    factors = getattr(actions, "nvec", (2, 2, 2))
+    np.testing.assert_allclose(even, np.log(factors).mean(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from jax_es.config import ESConfig
 from jax_es.es.fitness import SHAPINGS
 from jax_es.es.noise import FullNoise, LowRankNoise, Noise
 from jax_es.es.openai_es import openai_es
+from tests.comparing import variables_of
 from tests.jax_es.es.drawn import drawn
 
 SIGMA = 0.5
@@ -196,7 +197,7 @@ def learner(shaping: str, optimizer: str, noise: Noise):
     )
 
     def members(state):
-        population = es.ask(state).members()
+        population = variables_of(es.ask(state))
         if "params" in population:
             return population["params"]["x"]  # [N, 2, 3, 4]
         a, b = population["perturbation"]["x"]

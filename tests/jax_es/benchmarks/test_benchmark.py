@@ -8,8 +8,16 @@ import pytest
 
 from envs import physics
 from jax_es import benchmark
-from jax_es.benchmarks import measure
-from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose, config_of
+from jax_es.benchmarks import learning, measure
+from jax_es.benchmarks.rows import (
+    LEARNING,
+    NETWORKS,
+    ROWS,
+    Row,
+    Work,
+    choose,
+    config_of,
+)
 
 NETWORK = "humanoid-mlp-fast"
 TINY = Work(num_slots=4, seconds=0.01)
@@ -32,7 +40,7 @@ def check(row):
 
 def test_rows_have_names_networks_and_regimes():
     assert len(BY_NAME) == len(ROWS)
-    assert {row.network for row in ROWS} == {"", *NETWORKS}
+    assert {row.network for row in ROWS} == {"", *NETWORKS, *LEARNING}
     assert BY_NAME["generation/hero-dt"].regime == "atari"
     assert BY_NAME["generation/humanoid-dt-fast/own-actions"].regime == "untrained"
     assert config_of("humanoid-dt+cache").policy.attention == "cache"
@@ -89,6 +97,27 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(monkeypatch):
     check(fields)
     # Nothing but their lengths ends the episodes.
     assert (fields["num_pairs"], fields["env_steps"]) == (2, lengths.sum())
+
+
+@pytest.mark.slow
+def test_learning_rows_are_measured_beside_their_own_environment():
+    assert [len(group) for group in benchmark.processes(choose(["learning/*"]))] == (
+        [1] * len(LEARNING)  # and no physics
+    )
+    fields = learning.learning(BY_NAME["learning/hopper-linear"], TINY)
+    assert fields["steps_per_second"] > 0 and fields["num_slots"] == 4
+    assert sum(fields["shares"].values()) == pytest.approx(1)
+    # As many pairs as make 40,000 steps of episodes of 50.
+    assert fields["num_pairs"] == 448 and 0 < fields["slot_utilization"] <= 1
+    row, *_ = benchmark.finish({"learning/hopper-linear": fields})
+    assert row["ratio_to_physics"] == fields["ratio_to_physics"] > 0
+
+
+def test_all_learning_rows_have_a_configuration():
+    for name in LEARNING:
+        config = learning.config_of(name, Work(num_groups=2))
+        assert config.rollout.num_groups == 2 and not config.phases
+    assert learning.config_of("humanoid-paper-dt", TINY).es.rank == 1
 
 
 def test_rows_stand_beside_physics():
@@ -153,8 +182,8 @@ def test_profile_is_readable_by_perfetto(tmp_path):
 
 def test_lengths_of_a_mean_are_those_of_bodies_that_fall_at_any_step():
     rng = np.random.default_rng(0)
-    lengths = measure.falls(rng, 100, 20_000)
+    lengths = learning.falls(rng, 100, 20_000)
     assert lengths.mean() == pytest.approx(100, rel=0.03) and lengths.min() > 20
-    assert set(measure.falls(rng, 1000, 5)) == {1000}
+    assert set(learning.falls(rng, 1000, 5)) == {1000}
     lengths = [row for row in ROWS if row.condition.startswith("length-")]
     assert len(lengths) == 12 and not any(row.is_default for row in lengths)

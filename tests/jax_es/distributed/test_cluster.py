@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NUM_FAULTS = int(os.environ.get("JAX_ES_FAULTS", "3"))
 
 CONFIG = replace(
-    jax_es.preset("half-cheetah", "linear"),
+    jax_es.preset("half-cheetah-small", "linear"),
     es=jax_es.ESConfig(num_pairs=64, sigma=0.1),
     env=jax_es.EnvConfig(id="HalfCheetah-v5", max_episode_steps=100),
     num_generations=10**6,
@@ -108,17 +108,17 @@ def test_faults_change_no_number(cluster, tmp_path):
         path, whole = tmp_path / "disturbed", tmp_path / "whole"
         # One generation first: until then nobody knows how long a job takes.
         first = replace(CONFIG, num_generations=2)
-        jax_es.train_run(first, path, workers=team)
+        jax_es.train_policy(first, path, workers=team)
         faults = Faults(cluster, nodes, team)
         with pytest.raises(Over):
-            jax_es.train_run(
+            jax_es.train_policy(
                 CONFIG, path, resume=True, workers=team, check_stop=faults.check
             )
         generations = len(numbers(path)) + 1
         config = replace(CONFIG, num_generations=generations)
-        disturbed = jax_es.train_run(config, path, resume=True, workers=team)
+        disturbed = jax_es.train_policy(config, path, resume=True, workers=team)
         seconds = time.monotonic() - faults_began
-        undisturbed = jax_es.train_run(config, whole, workers=team)
+        undisturbed = jax_es.train_policy(config, whole, workers=team)
         status = team.status()
         team.close()
     assert len(faults.made) == NUM_FAULTS
@@ -141,7 +141,9 @@ def test_without_workers_a_run_is_saved_and_says_so(cluster, tmp_path):
                 done.append(True)
 
         with pytest.raises(workers.WorkersGone, match="all workers are gone"):
-            jax_es.train_run(CONFIG, tmp_path / "run", workers=team, check_stop=check)
+            jax_es.train_policy(
+                CONFIG, tmp_path / "run", workers=team, check_stop=check
+            )
         team.close()
     assert (tmp_path / "run" / "checkpoints").exists()
     assert len(numbers(tmp_path / "run")) >= 2

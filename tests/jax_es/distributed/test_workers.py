@@ -29,7 +29,7 @@ ray = pytest.importorskip("ray")
 # Chaotic physics, and shards of some tenths of a second. Novelty search takes
 # OpenAI-ES's steps, and reads descriptors besides.
 CONFIG = replace(
-    jax_es.preset("half-cheetah", "linear"),
+    jax_es.preset("half-cheetah-small", "linear"),
     es=jax_es.ESConfig(
         strategy="novelty",
         kwargs={"parents": 2, "fitness_weight": 0.5},
@@ -77,7 +77,7 @@ class Interrupted(Exception):
 @pytest.mark.slow
 def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, capfd):
     with workers_of(started, 1) as team:
-        whole = jax_es.train_run(CONFIG, tmp_path / "one", workers=team)
+        whole = jax_es.train_policy(CONFIG, tmp_path / "one", workers=team)
 
         team._count = 3  # two join while the run is under way
         killed = set()
@@ -90,7 +90,7 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
 
         path = tmp_path / "three"
         with pytest.raises(Interrupted):
-            jax_es.train_run(
+            jax_es.train_policy(
                 replace(CONFIG, num_generations=10**6),
                 path,
                 workers=team,
@@ -101,10 +101,10 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
         generations = max(CONFIG.num_generations, len(numbers(path)))
         team._count = 2
         config = replace(CONFIG, num_generations=generations)
-        resumed = jax_es.train_run(config, path, resume=True, workers=team)
+        resumed = jax_es.train_policy(config, path, resume=True, workers=team)
         if generations > CONFIG.num_generations:
             one = tmp_path / "one"
-            whole = jax_es.train_run(config, one, resume=True, workers=team)
+            whole = jax_es.train_policy(config, one, resume=True, workers=team)
     assert numbers(path) == numbers(tmp_path / "one")
     assert_equal_bits(resumed.state, whole.state)
 
@@ -320,14 +320,14 @@ def test_workers_get_the_physics_of_each_phase(started, tmp_path):
     coarse = {"rollout.integrator": "Euler", "rollout.num_substeps": 2}
     phases = jax_es.Phase(changes=coarse, generations=2), jax_es.Phase(generations=1)
     config = replace(SHORT, num_generations=3, phases=phases)
-    jax_es.train_run(config, tmp_path / "alone")
-    jax_es.train_run(replace(config, phases=()), tmp_path / "fine")
+    jax_es.train_policy(config, tmp_path / "alone")
+    jax_es.train_policy(replace(config, phases=()), tmp_path / "fine")
     with workers_of(started, 2) as team:
-        jax_es.train_run(config, tmp_path / "two", workers=team)
+        jax_es.train_policy(config, tmp_path / "two", workers=team)
     for count, resume in ((1, False), (2, True)):  # stopped at the border
         calls = SimpleNamespace(on_generation=lambda record, _: stop_in(record))
         with workers_of(started, count) as team, contextlib.suppress(KeyError):
-            jax_es.train_run(
+            jax_es.train_policy(
                 config,
                 tmp_path / "torn",
                 resume=resume,

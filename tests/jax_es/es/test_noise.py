@@ -10,7 +10,7 @@ import pytest
 from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
-from tests.comparing import assert_equal_bits
+from tests.comparing import assert_equal_bits, variables_of
 from tests.jax_es.es.drawn import drawn, flat, written_out
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
@@ -51,7 +51,7 @@ def noise(name):
 
 @functools.partial(jax.jit, static_argnums=0)
 def members_of(es, state):
-    return es.ask(state).members()
+    return variables_of(es.ask(state))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,14 +1,17 @@
 """ClipUp on steps worked out by hand, and schedules at the generations that matter."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.config import ESConfig
 from jax_es.es.openai_es import openai_es
-from jax_es.es.optimizers import clipup, make_optimizer
+from jax_es.es.optimizers import change_optimizer, clipup, make_optimizer
 
 
 def steps(config, gradients):
@@ -102,3 +105,39 @@ def test_a_scheduled_sigma_perturbs_and_divides_by_itself():
     ]
     assert optax.tree.norm(told[0]) > 0
     np.testing.assert_allclose(*told, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "sgd", "adam", "clipup"])
+def test_anchored_decay_shrinks_the_way_from_the_start_instead_of_the_weights(
+    optimizer,
+):
+    """Seen from θ₀ it is the ordinary decay: θ = θ₀ + x, and x decays to 0."""
+    fields = {"optimizer": optimizer, "weight_decay": 0.1, "learning_rate": 0.5}
+    anchored = make_optimizer(ESConfig(**fields, weight_decay_anchor="start"))
+    plain = make_optimizer(ESConfig(**fields))
+    start = mean = jnp.array([5.0, -3.0])
+    way = jnp.zeros(2)
+    state, plain_state = anchored.init(mean), plain.init(way)
+    for gradient in jax.random.normal(jax.random.key(0), (6, 2)):
+        update, state = anchored.update(gradient, state, mean)
+        plain_update, plain_state = plain.update(gradient, plain_state, way)
+        mean, way = mean + update, way + plain_update
+    np.testing.assert_allclose(mean - start, way, rtol=1e-5, atol=1e-6)
+
+
+def test_a_new_optimizer_keeps_the_anchor_and_a_like_one_everything():
+    config = ESConfig(weight_decay_anchor="start")
+    begun = make_optimizer(config).init(jnp.zeros(2))
+    moved = jnp.ones(2)
+    faster = dataclasses.replace(config, learning_rate=0.5)
+    assert change_optimizer(faster, begun, moved) is begun
+    adam = dataclasses.replace(config, optimizer="adam")
+    assert change_optimizer(adam, begun, moved)[-1].anchor.tolist() == [0.0, 0.0]
+    free = change_optimizer(ESConfig(), begun, moved)
+    again = change_optimizer(config, free, moved)
+    assert again[-1].anchor.tolist() == [1.0, 1.0]
+
+
+def test_an_anchor_without_decay_is_refused():
+    with pytest.raises(ConfigError, match=r"weight_decay_anchor start.*weight_decay 0"):
+        ESConfig(weight_decay=0.0, weight_decay_anchor="start")

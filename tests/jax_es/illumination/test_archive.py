@@ -161,7 +161,7 @@ class TestEmitters:
             population = emitter.ask(generation, archive.elites())
             mean = np.asarray(population.mean["x"])[None]
             distance.append(float(np.abs(mean).sum()))
-            members = np.asarray(population.members()["params"]["x"]).reshape(-1, 2)
+            members = np.asarray(population.members["x"])
             told = emitter.tell(
                 generation,
                 Candidates(mean[:0], -np.abs(mean).sum(axis=1), mean),

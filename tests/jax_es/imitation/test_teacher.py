@@ -179,15 +179,15 @@ def test_without_sbx_one_line_says_what_to_install(monkeypatch, refused):
 
 
 def test_the_preset_gives_the_task_and_the_transformer():
-    request = teacher.parse(["hopper", "--algo", "td3", "--seed", "3"])
-    assert request.config.env == preset("hopper").env
+    request = teacher.parse(["hopper-small", "--algo", "td3", "--seed", "3"])
+    assert request.config.env == preset("hopper-small").env
     assert request.config.seed == 3
     assert request.config.policy.hidden_sizes == (256, 256)
     assert request.config.policy.activation == "relu"
     assert not request.config.rollout.observation_statistics
-    assert re.fullmatch(r"td3-hopper-seed3-\d{8}-\d{6}", request.run.path.name)
-    arguments = ["hopper", "--policy", "decision-transformer", "--algo", "td3"]
-    assert teacher.parse(arguments).config.policy == preset("hopper").policy
+    assert re.fullmatch(r"td3-hopper-small-seed3-\d{8}-\d{6}", request.run.path.name)
+    arguments = ["hopper-small", "--policy", "decision-transformer", "--algo", "td3"]
+    assert teacher.parse(arguments).config.policy == preset("hopper-small").policy
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3"])

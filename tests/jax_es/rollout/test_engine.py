@@ -99,12 +99,12 @@ def reference_episode(params, env, seed, max_steps, mean, std):
 
 def reference(population, tasks, statistics, env):
     """The tasks one after the other, with materialised weights."""
-    members = jax.tree.map(np.asarray, population.members()["params"])
+    members = jax.tree.map(np.asarray, population.members)
     theta = jax.tree.map(np.asarray, population.mean)
     mean, std = MEAN_AND_STD if statistics else (0.0, 1.0)
     episodes = []
     for member, seed, max_steps, _ in zip(*tasks[:4], strict=True):
-        own = jax.tree.map(lambda m, i=member: m[i // 2, i % 2], members)
+        own = jax.tree.map(lambda m, i=member: m[i], members)
         params = theta if member == MEAN else own
         episodes.append(reference_episode(params, env, seed, max_steps, mean, std))
     returns, lengths, observations = zip(*episodes, strict=True)

@@ -23,6 +23,7 @@ from models import (
     DiscreteActions,
     make_policy,
 )
+from tests.comparing import variables_of
 
 OBSERVATION_SIZE, WIDTH = 5, 6
 
@@ -115,7 +116,7 @@ def test_a_slot_holds_the_statistics_of_its_members_weights():
     refill.position[0, :3] = 3, 0, 1
     refill.member[0, :3] = 2, 3, MEAN
     slots = programs.refill(shared, slots, refill)
-    members = population.members()
+    members = variables_of(population)
     seen = (np.float32(reference) / 255 - mean) / std
 
     def statistics_of(variables):

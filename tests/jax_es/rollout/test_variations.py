@@ -115,12 +115,12 @@ def test_it_resumes_to_the_bit(parts, folder):
 
 
 def test_the_command_line_takes_and_tells_them():
-    options = "hopper-clipup --rollout.variation-range mass 0.9 1.1 "
+    options = "hopper --rollout.variation-range mass 0.9 1.1 "
     options += "--rollout.variation-range delay 0.0 1.0"
     config = train.parse(options.split()).config
     ranges = (("mass", 0.9, 1.1), ("delay", 0.0, 1.0))
     assert config.rollout.variation_range == ranges
-    assert command(config, "hopper-clipup").endswith(options)
+    assert command(config, "hopper").endswith(options)
     again = [*options.split(), "--rollout.variation-range", "mass", "1", "2"]
     changed = train.parse(again).config.rollout.variation_range
     assert changed == (("mass", 1.0, 2.0), ranges[1])

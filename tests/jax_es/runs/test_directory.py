@@ -20,7 +20,7 @@ from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.files import check_place
 from jax_es.runs.find import check_new_name, find_run, find_runs
 from jax_es.training.build import TrainConfig
-from jax_es.training.loop import train_run
+from jax_es.training.train_policy import train_policy
 from tests.made_runs import TINY
 
 HOLD_THE_LOCK = """
@@ -127,7 +127,7 @@ LONGER = dataclasses.replace(TINY, num_generations=2)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "made"
-    train_run(TINY, path)
+    train_policy(TINY, path)
     return path
 
 
@@ -140,7 +140,7 @@ def test_a_resume_from_python_keeps_the_devices_and_slots_of_the_run(trained):
     left_open = dataclasses.replace(
         LONGER.rollout, num_devices=None, num_slots=None, slots_per_core=3
     )
-    train_run(dataclasses.replace(LONGER, rollout=left_open), trained, resume=True)
+    train_policy(dataclasses.replace(LONGER, rollout=left_open), trained, resume=True)
     assert find_run(trained).config() == LONGER
 
 
@@ -214,12 +214,12 @@ def test_a_path_may_have_the_length_that_is_not_refused(tmp_path):
 def test_no_folder_is_made_where_a_run_would_be_lost(tmp_path, monkeypatch):
     folder = tmp_path / "a\\b"
     with pytest.raises(ConfigError, match="arrays cannot be stored"):
-        train_run(TINY, folder / "run")
+        train_policy(TINY, folder / "run")
     assert not folder.exists()
     folder.mkdir()
     monkeypatch.chdir(folder)  # a relative path, too
     with pytest.raises(ConfigError, match="arrays cannot be stored"):
-        train_run(TINY, "run")
+        train_policy(TINY, "run")
     assert os.listdir(folder) == []
 
 

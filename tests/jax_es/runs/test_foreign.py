@@ -21,7 +21,7 @@ from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.method import Method
 from jax_es.train_config import TrainConfig, to_dict
 from jax_es.training.load_policy import load_policy
-from jax_es.training.loop import train_run
+from jax_es.training.train_policy import train_policy
 from tests.made_runs import TINY
 from tests.trials import inputs
 
@@ -37,7 +37,7 @@ def nothing_is_trusted(monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "trained"
-    train_run(TINY, run)
+    train_policy(TINY, run)
     return run
 
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from jax_es import plot, pretrain, report, teacher
+from jax_es import plot, pretrain, report, teacher, train
 from jax_es.analysis import curves
 from jax_es.config import EnvConfig, ESConfig
 from jax_es.presets import preset
@@ -159,16 +159,16 @@ def asked_for(program, arguments, folder):
     ("program", "arguments"),
     [
         (teacher, "hopper"),
-        (teacher, "hopper --algo td3 --policy decision-transformer"),
-        (teacher, "hopper --policy.hidden-sizes 64 64 --policy.activation tanh"),
+        (teacher, "hopper-small --algo td3 --policy decision-transformer"),
+        (teacher, "hopper-small --policy.hidden-sizes 64 64 --policy.activation tanh"),
         (teacher, "--env.id Pendulum-v1 --evaluation.num-episodes 3 --seed 2"),
-        (pretrain, "hopper --dataset a-v0"),
+        (pretrain, "hopper-small --dataset a-v0"),
         (
             pretrain,
-            "hopper --dataset a-v0 --rollout.observation-statistics "
+            "hopper-small --dataset a-v0 --rollout.observation-statistics "
             "--evaluation.num-episodes 10 --target-returns 5 6",
         ),
-        (pretrain, "hopper-pretrained --policy mlp --dataset a-v0"),
+        (pretrain, "walker2d --policy mlp --dataset a-v0"),
     ],
 )
 def test_the_command_asks_for_the_same_again(program, arguments, tmp_path):
@@ -180,19 +180,41 @@ def test_the_command_asks_for_the_same_again(program, arguments, tmp_path):
     assert method.values(again) == method.values(config)
 
 
-def test_the_command_of_a_run_that_goes_on_names_the_other():
-    config = preset("hopper-pretrained")
-    told = command(dataclasses.replace(config, init="runs/clone"), "hopper-pretrained")
-    assert told == "python -m jax_es.train hopper-pretrained --init runs/clone"
-    # A configuration made in Python is told by a preset that can be run as it is.
-    for recorded in ("python", "hopper-pretrained"):
-        told = command(config, recorded)
-        assert told.startswith("python -m jax_es.train hopper --es.sigma 0.01")
+@pytest.mark.parametrize("recorded", ["hopper", "hopper-pretrained", "python"])
+def test_the_command_of_a_run_that_goes_on_names_the_other(recorded):
+    config = preset("hopper-small", fine_tune=True)
+    told = command(dataclasses.replace(config, init="runs/clone"), recorded)
+    assert told == "python -m jax_es.train hopper-small --fine-tune --init runs/clone"
+    # --fine-tune takes a run to begin with.
+    told = command(config, recorded)
+    assert told.startswith("python -m jax_es.train hopper-small --es.sigma 0.01")
     again = dataclasses.replace(config, init="runs/clone", init_checkpoint="last")
-    assert command(again, "python", num_seeds=2) == (
-        "python -m jax_es.train hopper-pretrained --init runs/clone --init-checkpoint "
-        "last --seeds 2"
+    assert command(again, recorded, num_seeds=2) == (
+        "python -m jax_es.train hopper-small --fine-tune --init runs/clone "
+        "--init-checkpoint last --seeds 2"
     )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "today", "changed"),
+    [
+        # Up to version 0.2 a plain name meant the small settings.
+        ("hopper", "hopper-small", "--es.num-pairs 8"),
+        ("hopper", "hopper", "--es.num-pairs 8"),
+        ("hopper-clipup", "hopper", "--es.num-pairs 8"),
+        ("walker2d-clipup", "walker2d", ""),
+        ("ant", "ant-small", ""),
+    ],
+)
+def test_a_run_that_recorded_an_old_name_has_its_own_command(recorded, today, changed):
+    config = preset(today, "mlp")
+    if changed:
+        config = dataclasses.replace(
+            config, es=dataclasses.replace(config.es, num_pairs=8)
+        )
+    told = command(config, recorded)
+    assert told == f"python -m jax_es.train {today} --policy mlp {changed}".strip()
+    assert train.parse(shlex.split(told)[3:]).config == config
 
 
 def test_a_report_shows_the_method_and_its_settings(everything):

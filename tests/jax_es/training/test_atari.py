@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import models
-from jax_es import load_policy, train_run
+from jax_es import load_policy, train_policy
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.evaluate import main as evaluate
 from jax_es.presets import preset
@@ -141,7 +141,7 @@ def test_virtual_batch_normalisation_resumes_and_reloads(tmp_path, monkeypatch):
 
     def train_to(num_generations, name, resume=False):
         prolonged = dataclasses.replace(config, num_generations=num_generations)
-        return train_run(prolonged, tmp_path / name, resume=resume)
+        return train_policy(prolonged, tmp_path / name, resume=resume)
 
     train_to(1, "run")
     monkeypatch.setattr(

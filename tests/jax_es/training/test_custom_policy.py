@@ -88,7 +88,7 @@ SMALL = (
 )
 def test_it_trains_resumes_and_acts(module, network, capsys):
     name, *options = network
-    new = ["half-cheetah", "--policy", f"{module}:{name}", *options, *SMALL]
+    new = ["half-cheetah-small", "--policy", f"{module}:{name}", *options, *SMALL]
     new += ["--es.perturbation", "low-rank"]
     assert train.main([*new, "--num-generations", "1", "--name", "whole"]) == 0
     assert train.main(["--resume", "--name", "whole", "--num-generations", "2"]) == 0
@@ -109,7 +109,7 @@ def test_it_trains_resumes_and_acts(module, network, capsys):
 def test_a_run_of_somebody_elses_module_needs_trust(
     module, capsys, refused, monkeypatch
 ):
-    new = ["half-cheetah", "--policy", f"{module}:Gated", *SMALL]
+    new = ["half-cheetah-small", "--policy", f"{module}:Gated", *SMALL]
     assert train.main([*new, "--num-generations", "1", "--name", "run"]) == 0
     assert "--trust" in capsys.readouterr().err
     del sys.modules[module]
@@ -136,7 +136,7 @@ def test_a_run_of_somebody_elses_module_needs_trust(
     ],
 )
 def test_bad_names_are_one_line(module, network, message, refused):
-    arguments = ["half-cheetah", "--policy", network, *SMALL]
+    arguments = ["half-cheetah-small", "--policy", network, *SMALL]
     refused(train.main, arguments, message, network)
 
 
@@ -154,7 +154,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(
 ):
     (folder / "broken_module.py").write_text(content)
     monkeypatch.syspath_prepend(str(folder))
-    arguments = ["half-cheetah", option, "broken_module:X", *SMALL[:-2]]
+    arguments = ["half-cheetah-small", option, "broken_module:X", *SMALL[:-2]]
     assert train.main(arguments) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {option} broken_module:X {words}")
@@ -170,7 +170,10 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     [("Leaves", "called sys.exit(0)"), ("Raises", "raised Mute")],
 )
 def test_a_network_that_ends_the_program_is_one_line(module, network, did, capsys):
-    assert train.main(["half-cheetah", "--policy", f"{module}:{network}", *SMALL]) == 1
+    assert (
+        train.main(["half-cheetah-small", "--policy", f"{module}:{network}", *SMALL])
+        == 1
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: --policy {module}:{network} {did} for observations")
     assert not Path("runs").exists()
@@ -200,7 +203,7 @@ class InThisFile(nn.Module):
 
 
 def test_a_class_can_be_passed(tmp_path):
-    jax_es.train_run(SHORT, tmp_path / "run", policy=InThisFile)
+    jax_es.train_policy(SHORT, tmp_path / "run", policy=InThisFile)
     weights = load_mean(tmp_path / "run").mean
     assert jax.tree.map(np.shape, weights) == {
         "Dense_0": {"kernel": (17, 6), "bias": (6,)}

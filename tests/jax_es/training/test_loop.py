@@ -38,8 +38,9 @@ from jax_es.training.generation import (
     score,
     template_state,
 )
-from jax_es.training.loop import begin, run_training, train_run
+from jax_es.training.loop import begin, run_training
 from jax_es.training.parts import Parts
+from jax_es.training.train_policy import train_policy
 from models import DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import SHORT
@@ -465,7 +466,7 @@ def stop_in_final_evaluation(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"config": "hopper"}, r"config must be a TrainConfig.* got 'hopper'"),
+        ({"config": 5}, r"config must be a TrainConfig.* got 5"),
         ({"policy": "mpl"}, "policy 'mpl' is unknown; did you mean mlp"),
         ({"policy": "cnn"}, "policy cnn takes images"),
         ({"policy": 5}, "policy must be MLPConfig or .* got 5"),
@@ -475,26 +476,26 @@ def stop_in_final_evaluation(run):
 )
 def test_arguments_that_cannot_be_are_one_line(arguments, message, folder):
     with pytest.raises(ConfigError, match=message) as caught:
-        train_run(**{"config": SHORT, "path": folder / "run", **arguments})
+        train_policy(**{"config": SHORT, "path": folder / "run", **arguments})
     assert len(str(caught.value)) < 400 and not list(folder.iterdir())
 
 
 def test_from_python_errors_name_arguments_and_a_run_can_be_quiet(folder, capsys):
-    result = train_run(SHORT, "runs/x", verbose=False)
+    result = train_policy(SHORT, "runs/x", verbose=False)
     assert capsys.readouterr() == ("", "")
     assert re.fullmatch(
-        r"TrainingResult\(generation 1, \d+ environment steps; evaluation return \S+ "
-        r"at the start, \S+ at the end, \S+ at best\)",
+        r"TrainingResult\(runs/x: generation 1, \d+ environment steps; evaluation "
+        r"return \S+ at the start, \S+ at the end, \S+ at best\)",
         repr(result),
     )
     assert "nan" not in repr(result.records[0])
     again = r"continue it with resume=True or choose another path\.$"
     with pytest.raises(ConfigError, match=again):
-        train_run(SHORT, "runs/x")
+        train_policy(SHORT, "runs/x")
     changed = dataclasses.replace(SHORT, seed=3)
     words = r"^resume=True would change .*: seed was 0, now 3.* with another path\.$"
     with pytest.raises(ConfigError, match=words):
-        train_run(changed, "runs/x", resume=True)
+        train_policy(changed, "runs/x", resume=True)
 
 
 def test_environment_steps_may_end_a_run(parts, tmp_path):

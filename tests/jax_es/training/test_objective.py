@@ -10,6 +10,7 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.distributed.sharded import ShardedEvaluator
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.train_config import TrainConfig
 from jax_es.training.generation import initial_state, population_tasks, run_generation
 from jax_es.training.objective import (
@@ -18,6 +19,7 @@ from jax_es.training.objective import (
     asked,
     fitness,
     initial_commands,
+    make_objective,
     next_commands,
     population_commands,
 )
@@ -35,18 +37,21 @@ COMMANDED = ESConfig(
 def test_fitness_by_hand():
     # Members 0 and 1, two episodes each: returns 1 and 7, asked for 4 and 4; 10 and −2.
     returns, errors = np.array([1.0, 7, 10, -2]), np.array([-3.0, 3, 6, -6])
-    played = SimpleNamespace(returns=returns, healthy_rewards=np.ones(4))
+    played = EpisodeResults.empty(4)._replace(
+        returns=returns, healthy_rewards=np.ones(4), commands=returns - errors
+    )
     member = np.array([0, 0, 1, 1])
     config = ESConfig(num_pairs=1, episodes_per_member=2, shaping="centered_rank")
     for weight, expected in ((1.0, [-3, -6]), (0.0, [4, 4]), (0.5, [0.5, -1])):
-        got = fitness(played, member, config, errors, weight)
+        got = fitness(played, member, make_objective(config, Asked(0, 9, weight)))
         np.testing.assert_array_equal(got, expected)
     # The healthy reward is left out of the return, not of what was asked for.
     config = dataclasses.replace(config, healthy_reward_weight=0.0)
-    got = fitness(played, member, config, errors, 0.5)
+    half = make_objective(config, Asked(0, 9, 0.5))
+    got = fitness(played, member, half)
     np.testing.assert_array_equal(got, [0.0, -1.5])
-    broken = SimpleNamespace(returns=returns * np.nan, healthy_rewards=np.ones(4))
-    assert np.isnan(fitness(broken, member, config, errors * np.nan, 0.5)).all()
+    broken = played._replace(returns=returns * np.nan)
+    assert np.isnan(fitness(broken, member, half)).all()
 
 
 @pytest.mark.parametrize("common_seeds", ["pair", "generation"])

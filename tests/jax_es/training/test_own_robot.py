@@ -88,7 +88,7 @@ def test_it_equals_gymnasiums_environment(files, ours, theirs):
 
 def test_it_trains_is_evaluated_and_acts(files, capsys):
     options = (
-        "half-cheetah-clipup --policy mlp --policy.hidden-sizes 4 --es.num-pairs 2 "
+        "half-cheetah --policy mlp --policy.hidden-sizes 4 --es.num-pairs 2 "
         "--num-generations 1 --env.id my_robot:Worm-v0 --env.max-episode-steps 8 "
         "--evaluation.num-episodes 2 --rollout.num-slots 4 --rollout.num-devices 1 "
         "--name worm"

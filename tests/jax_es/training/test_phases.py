@@ -12,18 +12,18 @@ import pytest
 
 from jax_es import train
 from jax_es.checks import ConfigError
-from jax_es.clipup_presets import CLIPUP_PRESETS
 from jax_es.phases import Phase, in_phase, read_phases, written
+from jax_es.robot_presets import ROBOT_PRESETS
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.reproduce import command
 from jax_es.train_config import TrainConfig, differences, from_dict, to_dict
 from jax_es.training.generation import initial_state
-from jax_es.training.loop import train_run
 from jax_es.training.parts import build
 from jax_es.training.phases import PhaseState, ended, enter_phase, noticed
 from jax_es.training.seeds import train_seeds
+from jax_es.training.train_policy import train_policy
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import SHORT, TINY
 
@@ -67,16 +67,16 @@ def test_phases_survive_json_and_the_command_line():
     assert from_dict(to_dict(PHASED)) == PHASED
     assert read_phases([written(PHASED.phases)]) == PHASED.phases
     assert read_phases([written(())]) == ()
-    humanoid = CLIPUP_PRESETS["humanoid-clipup"]["linear"]
+    humanoid = ROBOT_PRESETS["humanoid"]["linear"]
     for config in (PHASED, dataclasses.replace(humanoid, phases=())):
-        words = shlex.split(command(config, "humanoid-clipup"))
+        words = shlex.split(command(config, "humanoid"))
         assert "--phases" in words
         assert not differences(train.parse(words[3:]).config, config)
 
 
 @pytest.mark.parametrize("kind", ["linear", "decision-transformer"])
 def test_humanoid_ends_in_its_own_physics(kind):
-    last = in_phase(CLIPUP_PRESETS["humanoid-clipup"][kind], -1)
+    last = in_phase(ROBOT_PRESETS["humanoid"][kind], -1)
     assert last.rollout.physics == {} and last.evaluation.num_episodes == 40
 
 
@@ -104,7 +104,7 @@ def test_a_phase_that_no_environment_can_do_is_found_before_there_is_a_run(folde
         env=dataclasses.replace(TINY.env, id="CartPole-v1"),
         phases=(Phase(generations=1), Phase(changes=COARSE)),
     )
-    for trains in (train_run, lambda *given: train_seeds(given[0], 2, given[1])):
+    for trains in (train_policy, lambda *given: train_seeds(given[0], 2, given[1])):
         with pytest.raises(ConfigError, match=r"phase 2: .*num_substeps"):
             trains(config, folder / "run")
         assert not (folder / "run").exists()
@@ -195,14 +195,14 @@ def test_a_run_killed_in_each_phase_and_at_each_border_goes_on_to_the_bit(folder
             copy()
 
     callback = SimpleNamespace(on_generation=on_generation)
-    expected = train_run(PHASED, whole, check_stop=check, callbacks=[callback])
+    expected = train_policy(PHASED, whole, check_stop=check, callbacks=[callback])
     records = read_metrics(whole)
     phases = [record.phase for record in records]
     assert {*phases} == {1, 2, 3, 4} and phases == sorted(phases)
     assert phases.count(1) == 2 and phases.count(3) == 1 and phases[-2:] == [4, 4]
     assert expected.state.phase.index == 4
     first = dataclasses.replace(in_phase(PHASED, 0), num_generations=2)
-    coarse = train_run(first, folder / "coarse").records
+    coarse = train_policy(first, folder / "coarse").records
     assert [r.return_mean for r in records[:2]] == [r.return_mean for r in coarse]
     # Returns of other physics are not compared.
     for a, b in itertools.pairwise(records):
@@ -212,7 +212,7 @@ def test_a_run_killed_in_each_phase_and_at_each_border_goes_on_to_the_bit(folder
         assert b.best_evaluation_return == max(best)
     assert len(copies) == 8
     for torn in copies:
-        result = train_run(PHASED, torn, resume=True)
+        result = train_policy(PHASED, torn, resume=True)
         assert numbers(torn) == numbers(whole)
         assert_equal_bits(result.state, expected.state)
         for which in ("last", "best"):

@@ -10,8 +10,8 @@ from jax_es.checks import ConfigError
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.folders import EXPERIMENT_FILE
-from jax_es.training.loop import train_run
 from jax_es.training.seeds import SeedResult
+from jax_es.training.train_policy import train_policy
 from tests import made_runs
 from tests.comparing import numbers
 from tests.trials import inputs
@@ -37,7 +37,7 @@ def test_each_seed_is_the_run_that_it_would_be_alone(folder):
     for run, seed, result in zip(runs, (9, 10), results, strict=True):
         config = dataclasses.replace(TINY, seed=seed)
         assert run.config() == config
-        alone = train_run(config, folder / f"alone-{seed}")
+        alone = train_policy(config, folder / f"alone-{seed}")
         assert numbers(run.path) == numbers(folder / f"alone-{seed}")
         assert result == (
             seed,

@@ -4,17 +4,22 @@ import dataclasses
 import functools
 import io
 import json
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
+import jax_es
 from jax_es import load_policy, train
 from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.config import STRATEGIES, EnvConfig, ESConfig, RolloutConfig
-from jax_es.es.strategies import named_strategy
+from jax_es.es.population import MaterializedPopulation
+from jax_es.es.strategies import held_strategy, strategy
+from jax_es.es.strategy import Behaviour
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
@@ -32,6 +37,9 @@ TRAINED = [
 ]
 NAMED = [row for row in TRAINED if row.values != ("novelty",)]
 """Those that hold their members."""
+OWN = "tests.jax_es.training.test_strategies:one_plus_lambda"
+TRAINED.append(OWN)
+NAMED.append(OWN)
 START = {"x": jnp.array([3.0, -2.0]), "y": jnp.full((2, 2), 0.5)}
 STEPS = {
     **{"pgpe": {"learning_rate": 0.05}, "ars": {"learning_rate": 0.2}},
@@ -49,12 +57,56 @@ TINY = TrainConfig(
 )
 
 
+class Elite(NamedTuple):
+    """The state of a (1 + λ) strategy, which remembers the best member ever."""
+
+    mean: Any
+    fitness: jax.Array
+    sigma: jax.Array
+    generation: jax.Array
+    key: jax.Array
+
+
+def one_plus_lambda(mean, descriptor_size, population_size, sigma, growth=1.5):
+    """Keeps the best member, and searches further around it after a success."""
+
+    def init(key, mean):
+        return Elite(mean, -jnp.inf, jnp.float32(sigma), 0, key)
+
+    def ask(state):
+        flat, unravel = ravel_pytree(state.mean)
+        key = jax.random.fold_in(state.key, state.generation)
+        z = jax.random.normal(key, (population_size, flat.size))
+        return jax.vmap(unravel)(flat + state.sigma * z)
+
+    def tell(state, fitness):
+        best = jnp.argmax(fitness)
+        is_better = fitness[best] > state.fitness
+        mean = jax.tree.map(
+            lambda old, new: jnp.where(is_better, new[best], old),
+            state.mean,
+            ask(state),
+        )
+        state = state._replace(
+            mean=mean,
+            fitness=jnp.where(is_better, fitness[best], state.fitness),
+            sigma=state.sigma * jnp.where(is_better, growth, growth**-0.25),
+            generation=state.generation + 1,
+        )
+        return state, {"gradient_norm": state.sigma}
+
+    return init, ask, tell
+
+
 def searching(name, pairs=10, start=START, **fields):
-    config = ESConfig(
-        strategy=name, num_pairs=pairs, kwargs=STEPS.get(name, {}), **fields
-    )
-    strategy = named_strategy(config, start)
-    return strategy, strategy.init(jax.random.key(0), start)
+    if name == OWN:
+        made = strategy(one_plus_lambda, start, size=2 * pairs, **fields)
+    else:
+        config = ESConfig(
+            strategy=name, num_pairs=pairs, kwargs=STEPS.get(name, {}), **fields
+        )
+        made = held_strategy(config, start)
+    return made, made.init(jax.random.key(0), start)
 
 
 def search(strategy, state, fitness, generations):
@@ -125,7 +177,7 @@ def test_noise_keeps_the_cross_entropy_method_searching():
             kwargs={"extra_std": extra, "extra_generations": 60},
         )
         far = {"x": jnp.array([9.0, -9.0]), "y": jnp.full((2, 2), 9.0)}
-        strategy = named_strategy(config, far)
+        strategy = held_strategy(config, far)
         state = strategy.init(jax.random.key(0), far)
         state = search(strategy, state, lambda m, _: -distance(m), 100)
         ends[extra] = float(distance(state.mean))
@@ -160,9 +212,10 @@ def test_it_trains_resumes_to_the_bit_and_is_reloaded(name, folder):
     assert_equal_bits(resumed.state, whole.state)
     # As texts: there is no gradient, so its norm is NaN.
     assert str(numbers(folder / "torn")) == str(numbers(folder / "whole"))
-    assert all(record.update_norm > 0 for record in whole.records)
+    moved = [record.update_norm > 0 for record in whole.records]
+    assert any(moved) if name == OWN else all(moved)  # that keeps what is best
     assert RunDirectory(folder / "torn").config().es.strategy == name
-    policy = load_policy(folder / "whole", "last")
+    policy = load_policy(folder / "whole", "last", trust=name == OWN)
     assert RunDirectory(folder / "whole").method().title in repr(policy)
     assert policy(np.zeros(4, np.float32)).shape == ()
 
@@ -175,7 +228,7 @@ def test_pairs_meet_the_same_seeds_where_there_are_pairs():
 
 
 def test_a_preset_with_another_strategy_keeps_what_all_read():
-    base, config = preset("hopper-clipup"), preset("hopper-clipup", strategy="cma-es")
+    base, config = preset("hopper"), preset("hopper", strategy="cma-es")
     assert config.es == ESConfig(
         strategy="cma-es",
         num_pairs=base.es.num_pairs,
@@ -190,7 +243,7 @@ def test_a_preset_with_another_strategy_keeps_what_all_read():
 
 
 def test_the_command_of_a_run_asks_for_its_strategy():
-    options = ["hopper", "--policy", "mlp", "--strategy", "rm-es"]
+    options = ["hopper-small", "--policy", "mlp", "--strategy", "rm-es"]
     options += ["--es.kwargs.q_star", "0.2", "--es.num-pairs", "7"]
     config = train.parse(options).config
     assert config.es.kwargs == {"q_star": 0.2} and config.es.strategy == "rm-es"
@@ -213,12 +266,12 @@ def test_the_command_of_a_run_asks_for_its_strategy():
 )
 def test_a_hyperparameter_that_cannot_be_is_named(name, kwargs, message):
     with pytest.raises(ConfigError, match=message):
-        named_strategy(ESConfig(strategy=name, kwargs=kwargs, num_pairs=4), START)
+        held_strategy(ESConfig(strategy=name, kwargs=kwargs, num_pairs=4), START)
 
 
 def test_what_only_openai_es_reads_is_no_other_strategys():
     with pytest.raises(ConfigError, match=r"es.strategy novelty holds no members; bu"):
-        named_strategy(ESConfig(strategy="novelty"), START)
+        held_strategy(ESConfig(strategy="novelty"), START)
     with pytest.raises(ConfigError, match=r"es.optimizer adam has no meaning with es"):
         ESConfig(strategy="snes", optimizer="adam")
     with pytest.raises(ConfigError, match=r"es.shaping standardize has no meaning"):
@@ -238,3 +291,114 @@ def test_matrices_that_do_not_fit_into_memory_are_refused():
     with pytest.raises(ConfigError, match=message):
         build(config("cma-es"))
     build(config("sep-cma-es")).close()
+
+
+EVERY = [*STRATEGIES, one_plus_lambda]
+
+
+@pytest.mark.parametrize(
+    "name",
+    EVERY,
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_every_strategy_is_built_by_its_name_and_has_members(name):
+    """Of shapes alone: what they find is tested above."""
+    theta = {"x": jnp.zeros(3), "y": jnp.zeros((2, 2))}
+    es = strategy(name, theta, size=8, sigma=0.5, descriptor_size=2)
+    state = es.init(jax.random.key(0), theta)
+    members = es.ask(state).members
+    assert jax.tree.map(jnp.shape, members) == {"x": (8, 3), "y": (8, 2, 2)}
+    told = [jnp.arange(8.0)]
+    if name == "novelty":
+        told.append(Behaviour(np.ones((8, 2)), np.zeros(2), 0.0))
+    state, _ = es.tell(state, *told)
+    assert int(state.generation) == 1
+    assert jax.tree.map(jnp.shape, state.mean) == jax.tree.map(jnp.shape, theta)
+
+
+@pytest.mark.parametrize("options", [{}, {"perturbation": "low-rank"}])
+def test_pair_i_is_members_2i_and_2i_plus_1(options):
+    theta = {"x": jnp.ones(3), "y": jnp.ones((5, 6))}
+    es = strategy("openai-es", theta, size=6, sigma=0.5, **options)
+    population = es.ask(es.init(jax.random.key(0), theta))
+    members = jax.tree.map(np.asarray, population.members)
+    for leaf in members.values():
+        np.testing.assert_allclose(leaf[::2] - 1.0, 1.0 - leaf[1::2], atol=1e-6)
+        assert np.abs(leaf[0] - leaf[2]).max() > 0.1
+    # What a slot of a run would hold.
+    for i in range(6):
+        held = population.variables(population.group(jnp.int32(i // 2)), jnp.int32(i))
+        if not options:
+            np.testing.assert_allclose(held["params"]["y"], members["y"][i], rtol=1e-6)
+        else:
+            a, b = held["perturbation"]["y"]
+            np.testing.assert_allclose(1.0 + a @ b.T, members["y"][i], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": 7}, "size must be an even number of at least 2, got 7"),
+        ({"name": "cmaes"}, "es.strategy must be one of .*cma-es.*got 'cmaes'"),
+        ({"nonsense": 1.0}, "cma-es has no hyperparameter nonsense; it has"),
+        ({"name": "novelty"}, "descriptor_size must be at least 1 for novelty"),
+        ({"name": one_plus_lambda, "shrink": 1}, "no argument shrink; it has growth"),
+    ],
+)
+def test_what_no_strategy_takes_is_one_line(change, words):
+    with pytest.raises(ConfigError, match=words):
+        strategy(**{"name": "cma-es", "theta": START, "sigma": 0.5, **change})
+
+
+def broken(init=None, ask=None, tell=None):
+    """Returns a strategy of which one function is another."""
+
+    def build(mean, descriptor_size):
+        fine = one_plus_lambda(mean, descriptor_size, 4, 0.1)
+        given = (init, ask, tell)
+        return tuple(a or b for a, b in zip(given, fine, strict=True))
+
+    return build
+
+
+def no_more_generations(state, fitness):
+    return state, None
+
+
+def grows(state, fitness):
+    return state._replace(fitness=fitness, generation=state.generation + 1), {}
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda mean, size: None, r"must return three functions, \(init, ask, tell\)"),
+        (broken(init=lambda key, mean: mean), "a named tuple with the field mean"),
+        (
+            broken(
+                ask=lambda state: {"x": jnp.zeros((3, 2)), "y": np.zeros((4, 2, 2))}
+            ),
+            r"ask: members\['x'\] must be float32\[4, 2\], got float32\[3, 2\]",
+        ),
+        (
+            broken(ask=lambda state: MaterializedPopulation(START, {"x": np.ones(6)})),
+            "asks for 6 members, where es.num_pairs 2 makes 4",
+        ),
+        (broken(tell=no_more_generations), "generation is one more than 0, got 0"),
+        (
+            broken(tell=grows),
+            r"tell: state.fitness must be float32\[\], got float32\[4\]",
+        ),
+    ],
+)
+def test_a_strategy_that_breaks_the_contract_is_told_so(build, words):
+    with pytest.raises(ConfigError, match=words):
+        es = strategy(build, START, size=4)
+        state = es.init(jax.random.key(0), START)
+        es.ask(state)
+        es.tell(state, np.zeros(4))
+
+
+def test_the_former_name_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match=r"is now jax_es.strategy"):
+        jax_es.named_strategy(ESConfig(strategy="cem", num_pairs=4), START)

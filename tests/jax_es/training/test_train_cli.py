@@ -17,6 +17,7 @@ from jax_es import train
 from jax_es.cli import signals as stop_signals
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import PRESETS, preset
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run
 from jax_es.runs.machine import git_commit, machine
 from jax_es.runs.metrics import read_metrics
@@ -79,9 +80,11 @@ def test_help_explains_every_field(kind, capsys):
             documents |= documented_fields(base)
         for field in dataclasses.fields(cls):
             assert len(documents[field.name]) > 10
-            if field.name == "kwargs":  # shown where there are some
+            if field.name.endswith("kwargs"):  # shown where there are some
                 continue
-            if not dataclasses.is_dataclass(getattr(preset("hopper"), field.name, 0)):
+            if not dataclasses.is_dataclass(
+                getattr(preset("hopper-small"), field.name, 0)
+            ):
                 assert f"--{prefix}{field.name.replace('_', '-')}" in text
                 assert " ".join(documents[field.name].split()) in text
     for name in PRESETS:
@@ -145,11 +148,35 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
 
 
 def test_runs_get_names_of_their_own():
-    request = train.parse(["hopper", "--seed", "3"])
-    assert re.fullmatch(r"hopper-seed3-\d{8}-\d{6}", request.run.path.name)
+    request = train.parse(["hopper-small", "--seed", "3"])
+    assert re.fullmatch(r"hopper-small-seed3-\d{8}-\d{6}", request.run.path.name)
     assert request.run.path.parent == Path("runs")
-    assert request.config == dataclasses.replace(preset("hopper"), seed=3)
+    assert request.config == dataclasses.replace(preset("hopper-small"), seed=3)
     assert not request.arguments.resume
+
+
+@pytest.mark.parametrize(
+    ("recorded", "today", "fine_tune"),
+    [
+        ("hopper", "hopper-small", False),
+        ("hopper-clipup", "hopper", False),
+        ("hopper-pretrained", "hopper-small", True),
+    ],
+)
+def test_a_run_resumes_under_the_name_that_it_recorded(
+    recorded, today, fine_tune, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config = preset(today, "mlp", fine_tune=fine_tune)
+    if fine_tune:
+        config = dataclasses.replace(config, init="runs/clone")
+    RunDirectory(Path("runs/old")).create(config, recorded)
+    resume = ["--resume", "--name", "old"]
+    for named in (
+        [],
+        [recorded, "--policy", "mlp", *["--init", "runs/clone"] * fine_tune],
+    ):
+        assert train.parse([*named, *resume]).config == config
 
 
 def test_options_are_read_into_their_fields():
@@ -190,7 +217,7 @@ def test_stopped_before_there_is_a_run_no_resume_is_advised(capsys, monkeypatch)
     def stopped(*_, **__):
         raise stop_signals.Stopped(signal.SIGTERM)
 
-    monkeypatch.setattr("jax_es.training.loop.build", stopped)
+    monkeypatch.setattr("jax_es.training.train_policy.build", stopped)
     assert train.main(TINY) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == (
         "SIGTERM: nothing had begun; start again with the same command\n"

@@ -13,7 +13,7 @@ from jax_es import train
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
-from jax_es.presets import PRESETS, PRETRAINED_PRESETS, preset
+from jax_es.presets import preset
 from jax_es.rollout.observation_statistics import initial_statistics, observe
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -24,9 +24,9 @@ from jax_es.train_config import differences
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import initial_state, run_generation
 from jax_es.training.load_policy import load_mean
-from jax_es.training.loop import train_run
 from jax_es.training.parts import build
 from jax_es.training.seeds import train_seeds
+from jax_es.training.train_policy import train_policy
 from jax_es.training.warm_start import find_source, first_state
 from models import CNNConfig, DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
@@ -87,7 +87,7 @@ def sources(tmp_path_factory):
     clone(path / "normalised", tiny(statistics=True))
     for seed in (0, 1):
         clone(path / "seeds" / f"seed-{seed}", tiny(seed=seed), seed=20 + seed)
-    train_run(tiny(statistics=True), path / "es")
+    train_policy(tiny(statistics=True), path / "es")
     RunDirectory(path / "empty").create(tiny(), "hopper")
     return path
 
@@ -104,7 +104,7 @@ def starting(config):
 def test_a_run_begins_with_the_other_ones_weights(sources, folder):
     config = tiny(init=f"{sources / 'clone'}/", init_checkpoint="last")
     assert config.init == str(sources / "clone")  # as if typed without the slash
-    result = train_run(config, folder / "new")
+    result = train_policy(config, folder / "new")
     theirs = load_mean(sources / "clone", "last")
     at_start = Checkpoints(folder / "new" / "checkpoints").restore(0).state
     assert_equal_bits(at_start["es"]["mean"], theirs.mean)
@@ -123,6 +123,21 @@ def test_a_run_begins_with_the_other_ones_weights(sources, folder):
     }
     assert run.method_before() == CLONING
     assert find_run(sources / "es").method_before() is None
+
+
+def test_a_decay_is_anchored_to_the_weights_that_the_run_began_with(sources, folder):
+    es = ESConfig(num_pairs=2, sigma=0.1, weight_decay_anchor="start")
+    config = tiny(init=str(sources / "clone"), init_checkpoint="last", es=es)
+    train_policy(config, folder / "whole")
+    train_policy(dataclasses.replace(config, num_generations=1), folder / "cut")
+    train_policy(config, folder / "cut", resume=True)
+    states = [
+        Checkpoints(folder / name / "checkpoints").restore("last").state
+        for name in ("whole", "cut")
+    ]
+    assert_equal_bits(*states)
+    anchor = states[0]["es"]["optimizer_state"]["3"]["anchor"]
+    assert_equal_bits(anchor, load_mean(sources / "clone", "last").mean)
 
 
 def test_es_goes_on_from_its_own_last_weights(sources, folder):
@@ -182,7 +197,7 @@ def test_a_reference_batch_comes_along(folder):
         num_generations=1,
         seed=5,
     )
-    train_run(config, folder / "game")
+    train_policy(config, folder / "game")
     theirs = load_mean(folder / "game", "last")
     new = dataclasses.replace(config, seed=6, init="game", init_checkpoint="last")
     state, _ = starting(new)
@@ -195,12 +210,12 @@ def test_a_resume_does_not_need_the_other_run(sources, folder):
     """Not even one of a run that was killed before its first checkpoint."""
     shutil.copytree(sources / "clone", folder / "clone")
     config = tiny(init="clone", num_generations=3)
-    train_run(config, folder / "whole")
-    train_run(dataclasses.replace(config, num_generations=1), folder / "torn")
+    train_policy(config, folder / "whole")
+    train_policy(dataclasses.replace(config, num_generations=1), folder / "torn")
     shutil.rmtree(folder / "torn" / "checkpoints" / "last" / "1")
     shutil.rmtree(folder / "clone")
     assert Checkpoints("torn/checkpoints").steps() == [0]
-    train_run(config, folder / "torn", resume=True)
+    train_policy(config, folder / "torn", resume=True)
     assert numbers("torn") == numbers("whole")
     assert_equal_bits(load_mean("torn", "last").mean, load_mean("whole", "last").mean)
 
@@ -227,7 +242,7 @@ def test_each_seed_begins_with_its_own(sources, folder):
 
 
 BASE = [
-    *("hopper", "--env.max-episode-steps", "8", "--es.num-pairs", "2"),
+    *("hopper-small", "--env.max-episode-steps", "8", "--es.num-pairs", "2"),
     *("--rollout.num-slots", "2", "--rollout.num-devices", "1"),
     *("--evaluation.num-episodes", "2", "--num-generations", "1"),
 ]
@@ -278,29 +293,25 @@ def test_a_run_of_another_method_is_not_resumed_by_es(sources, folder, refused):
     words = "was trained by cloning, not by OpenAI-ES", "with python -m jax_es.pretrain"
     refused(train.main, resume, *words)
     with pytest.raises(ConfigError, match="was trained by cloning"):
-        train_run(tiny(num_generations=9), run, resume=True)
+        train_policy(tiny(num_generations=9), run, resume=True)
     assert numbers(run) == before
 
 
-@pytest.mark.parametrize("task", ["humanoid-dt", "hopper", "walker2d"])
-def test_the_presets_are_the_papers_and_its_contrasts(task):
-    changes = [
-        differences(preset(task), preset(f"{task}-pretrained{contrast}"))
-        for contrast in ("", "-standard", "-statistics")
-    ]
-    es = preset(task).es
-    gentle = {
-        "es.sigma": (es.sigma, 0.01),
-        "es.learning_rate": (es.learning_rate, 0.01),
+@pytest.mark.parametrize("task", ["humanoid-dt", "hopper-small", "walker2d"])
+def test_fine_tuning_has_the_papers_settings(task):
+    base = preset(task)
+    assert differences(base, preset(task, fine_tune=True)) == {
+        "es.sigma": (base.es.sigma, 0.01),
+        "es.learning_rate": (base.es.learning_rate, 0.01),
+        "rollout.observation_statistics": (True, False),
     }
-    bare = {"rollout.observation_statistics": (True, False)}
-    assert changes == [gentle | bare, bare, gentle]
+    # A strategy that estimates no gradient has no learning rate.
+    assert preset(task, "linear", "cma-es", fine_tune=True).es.sigma == 0.01
 
 
-def test_a_pretrained_preset_needs_a_run(refused):
-    name = PRETRAINED_PRESETS[0]
-    assert name in PRESETS
-    words = f"preset {name} goes on from a pretrained policy; add --init RUN"
-    refused(train.main, [name], words)
-    request = train.parse([name, "--init", "runs/clone"])
-    assert request.config == dataclasses.replace(preset(name), init="runs/clone")
+def test_fine_tuning_needs_a_run(refused):
+    words = "--fine-tune goes on from a pretrained policy; add --init RUN"
+    refused(train.main, ["walker2d-small", "--fine-tune"], words)
+    request = train.parse(["walker2d-small", "--fine-tune", "--init", "runs/clone"])
+    config = preset("walker2d-small", fine_tune=True)
+    assert request.config == dataclasses.replace(config, init="runs/clone")

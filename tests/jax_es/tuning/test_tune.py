@@ -209,7 +209,7 @@ def test_a_study_is_not_changed(study, monkeypatch, refused):
         (["--resume", "--seeds", "2"], "seeds was 1, now 2"),
         (["--resume", "--es.sigma", "0.5"], "es.sigma was 0.05, now 0.5"),
         (["--resume", "--policy", "lstm"], "leave PRESET and --policy out"),
-        (["hopper", "--resume"], "leave PRESET and --policy out"),
+        (["hopper-small", "--resume"], "leave PRESET and --policy out"),
     ):
         refused(tune.main, [*options, "--name", "whole"], complaint)
     assert (path / STUDY_FILE).read_text() == before
@@ -240,7 +240,7 @@ def test_the_default_search_is_around_the_preset(name, kind):
 
 
 def test_a_strategys_own_numbers_can_be_searched():
-    config = preset("hopper", "linear", "cma-es")
+    config = preset("hopper-small", "linear", "cma-es")
     assert not [line for line in default_search(config) if "learning_rate" in line]
     (found,) = space(config, ["es.kwargs.c_std=0.1:0.5"]).values()
     assert (found.low, found.high) == (0.1, 0.5)
@@ -250,7 +250,7 @@ def test_a_strategys_own_numbers_can_be_searched():
 
 
 def test_values_are_of_their_fields_types():
-    config = preset("hopper", "mlp")
+    config = preset("hopper-small", "mlp")
     lines = [
         "policy.hidden-sizes=64,64x64",
         "es.max_num_pairs=none",

@@ -1,0 +1,346 @@
+"""Environments written in JAX: what they are here, and adapters for those of packages.
+
+An environment in JAX is written for one episode and one step, and compiles together
+with policies (``jax_es/rollout/jax_engine.py``). It has
+
+- ``reset(key) → (state, observation)``;
+- ``step(state, action, key) → (state, observation, reward, terminated, truncated,
+  info)``, arrays of one environment, ``info`` a dictionary of scalars;
+- ``observation_space`` and ``action_space`` of Gymnasium;
+- ``max_episode_steps``.
+
+``gymnax:ID``, ``brax:NAME`` and ``playground:NAME`` name environments of Gymnax, Brax
+and MuJoCo Playground, ``module:Name`` one of the user's own. This is the only file of
+``envs`` that may import JAX, and the packages once they are named.
+"""
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import EpisodeVectorEnv
+
+Step: TypeAlias = tuple[
+    Any, jax.Array, jax.Array, jax.Array, jax.Array, Mapping[str, jax.Array]
+]
+"""State, observation, reward, terminated, truncated, info."""
+
+_RESET, _STEPS = 2**31 - 1, 2**31 - 2
+"""What a task's key is folded with for its environment. Policies fold in the timestep,
+which never grows so large."""
+
+
+@runtime_checkable
+class JaxEnvironment(Protocol):
+    """One environment; pure functions, which callers ``jax.vmap`` over episodes."""
+
+    observation_space: Any
+    """A ``Box``: vectors ``[O]``, or images ``[C, H, W]``."""
+    action_space: Any
+    """As policies act: a ``Box`` of vectors, or ``Discrete``."""
+    max_episode_steps: int
+    """Steps after which an episode is truncated by whoever runs it."""
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Starts an episode; ``key`` is consumed. Returns state and observation."""
+        ...
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
+        """Applies one action; ``key`` is this step's randomness."""
+        ...
+
+
+class GymnaxEnvironment:
+    """An environment with Gymnax's signature: Gymnax, and packages that follow it.
+
+    Images have their channels first here, ``[C, H, W]``.
+
+    Args:
+        env: has ``reset_env`` and ``step_env``, which do not restart by themselves.
+        params: its parameters.
+    """
+
+    def __init__(self, env: Any, params: Any) -> None:
+        self._env, self._params = env, params
+        self.action_space = _space(env.action_space(params))
+        seen = _space(env.observation_space(params))
+        self._is_image = len(seen.shape or ()) == 3
+        if self._is_image:
+            low, high = (np.moveaxis(bound, -1, 0) for bound in (seen.low, seen.high))
+            seen = gymnasium.spaces.Box(low, high, dtype=seen.dtype)
+        self.observation_space = seen
+        self.max_episode_steps = int(params.max_steps_in_episode)
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Starts an episode."""
+        observation, state = self._env.reset_env(key, self._params)
+        return state, self._seen(observation)
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
+        """Applies one action."""
+        # Version 0.0.9 returns five values, 1.0.1 six: it tells the two ends apart.
+        observation, state, reward, *ends, info = self._env.step_env(
+            key, state, action, self._params
+        )
+        terminated, truncated = (*ends, jnp.zeros((), bool))[:2]
+        return state, self._seen(observation), reward, terminated, truncated, info
+
+    def _seen(self, observation: jax.Array) -> jax.Array:
+        observation = observation.astype(self.observation_space.dtype)
+        return jnp.moveaxis(observation, -1, 0) if self._is_image else observation
+
+
+class BraxEnvironment:
+    """An environment with Brax's ``State``: Brax, and MuJoCo Playground.
+
+    Args:
+        env: ``reset(key)`` and ``step(state, action)`` return a state with ``obs``,
+            ``reward``, ``done`` and ``metrics``; actions lie in ±1.
+        max_episode_steps: Brax leaves the limit on an episode to wrappers.
+        observation: which entry of ``obs``, where it is a dictionary.
+    """
+
+    def __init__(
+        self, env: Any, max_episode_steps: int, observation: str = "state"
+    ) -> None:
+        self._env, self._entry = env, observation
+        state = jax.eval_shape(env.reset, jax.random.key(0))
+        shape = self._seen(state).shape
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,))
+        self.max_episode_steps = max_episode_steps
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Starts an episode."""
+        state = self._env.reset(key)
+        return state, self._seen(state)
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
+        """Applies one action; Brax keeps its randomness in the state."""
+        state = self._env.step(state, action)
+        terminated, truncated = state.done.astype(bool), jnp.zeros((), bool)
+        return (
+            *(state, self._seen(state), state.reward),
+            *(terminated, truncated, state.metrics),
+        )
+
+    def _seen(self, state: Any) -> jax.Array:
+        seen = state.obs
+        return seen[self._entry] if isinstance(seen, Mapping) else seen
+
+
+class JaxVectorEnv(EpisodeVectorEnv):
+    """Environments in JAX as a vector environment, for whoever steps them by hand.
+
+    Training runs :attr:`environment` inside its own program instead.
+
+    Args:
+        environment: what each of them is.
+        num_envs: how many environments run side by side.
+        max_episode_steps: the limit on an episode; by default the environment's own.
+        descriptor: which numbers of an episode's last observation describe it.
+    """
+
+    def __init__(
+        self,
+        environment: JaxEnvironment,
+        num_envs: int,
+        max_episode_steps: int | None = None,
+        descriptor: Sequence[int] = (),
+    ) -> None:
+        seen: Any = environment.observation_space
+        limit = environment.max_episode_steps
+        super().__init__(
+            num_envs,
+            seen,
+            environment.action_space,
+            limit if max_episode_steps is None else max_episode_steps,
+            descriptor,
+        )
+        self.environment = environment
+        self.descriptor = tuple(descriptor)
+        self._rng = np.random.default_rng()
+        self._seeds = np.zeros(num_envs, np.int32)
+        self._state: Any = None
+        self._start_all = jax.jit(jax.vmap(self.start))
+        self._advance_all = jax.jit(jax.vmap(self.advance))
+
+    def start(self, seed: jax.Array) -> tuple[Any, jax.Array]:
+        """Starts one episode: a pure function, to be compiled with others.
+
+        Args:
+            seed: ``[]`` int32.
+        """
+        return self.environment.reset(_key(seed, _RESET))
+
+    def advance(
+        self, state: Any, action: jax.Array, seed: jax.Array, timestep: jax.Array
+    ) -> Step:
+        """Applies one action in one episode: a pure function, as :meth:`start`."""
+        key = jax.random.fold_in(_key(seed, _STEPS), timestep)
+        return self.environment.step(state, action, key)
+
+    @property
+    def pays_healthy_reward(self) -> bool:
+        """Whether steps say what they pay for staying healthy."""
+        return "reward_survive" in info_shapes(self.environment)
+
+    def _start(
+        self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        if options:
+            raise ValueError(
+                f"options: got {', '.join(options)}, which environments in JAX do not "
+                "know; leave it out"
+            )
+        drawn = self._rng.integers(2**31, size=len(seeds))
+        self._seeds[mask] = [
+            own if seed is None else seed
+            for seed, own in zip(seeds, drawn, strict=True)
+        ]
+        state, observation = self._start_all(self._seeds)
+        self._keep(state, observation, mask)
+        return {}
+
+    def _advance(
+        self, actions: np.ndarray, live: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        timesteps = self._elapsed.astype(np.int32)
+        state, observation, reward, terminated, truncated, info = self._advance_all(
+            self._state, actions, self._seeds, timesteps
+        )
+        rows = np.asarray(observation).reshape(self.num_envs, -1)
+        failed = ~np.isfinite(rows).all(axis=1) | ~np.isfinite(reward)
+        self._keep(state, observation, live)
+        reward = np.where(failed, np.nan, reward)
+        ends = np.asarray(terminated) | failed, np.asarray(truncated)
+        told = {name: np.asarray(value, np.float64) for name, value in info.items()}
+        return reward, *ends, {**told, "simulation_failed": failed & live}
+
+    def _keep(self, state: Any, observation: Any, mask: np.ndarray) -> None:
+        """Keeps what became of some of the environments."""
+
+        def chosen(new: jax.Array, old: jax.Array) -> jax.Array:
+            rows = mask.reshape(-1, *(1,) * (new.ndim - 1))
+            return jnp.where(rows, new, old)
+
+        before = state if self._state is None else self._state
+        self._state = jax.tree.map(chosen, state, before)
+        self._observations[mask] = np.asarray(observation)[mask]
+
+
+def info_shapes(environment: JaxEnvironment) -> Mapping[str, Any]:
+    """Returns shapes and types of what a step puts into ``info``."""
+
+    def info(key: jax.Array) -> Mapping[str, jax.Array]:
+        state, _ = environment.reset(key)
+        space = environment.action_space
+        action = jnp.zeros(space.shape or (), space.dtype)
+        return environment.step(state, action, key)[-1]
+
+    return jax.eval_shape(info, jax.random.key(0))
+
+
+def gymnax(name: str, **kwargs: Any) -> JaxEnvironment:
+    """Makes an environment of Gymnax; ``kwargs`` are fields of its parameters."""
+    package: Any = importlib.import_module("gymnax")
+    _check_known("gymnax", name, package.registered_envs)
+    env, params = package.make(name)
+    return GymnaxEnvironment(env, params.replace(**kwargs) if kwargs else params)
+
+
+def brax(name: str, **kwargs: Any) -> JaxEnvironment:
+    """Makes an environment of Brax; ``kwargs`` are its own, such as ``backend``."""
+    package: Any = importlib.import_module("brax.envs")
+    _check_known("brax", name, package._envs)
+    return BraxEnvironment(package.get_environment(name, **kwargs), 1000)
+
+
+def playground(name: str, **kwargs: Any) -> JaxEnvironment:
+    """Makes an environment of MuJoCo Playground; ``kwargs`` change its configuration.
+
+    Without a GPU physics are computed by MJX' JAX implementation.
+    """
+    registry: Any = importlib.import_module("mujoco_playground").registry
+    _check_known("playground", name, registry.ALL_ENVS)
+    config = registry.get_default_config(name)
+    if "impl" in config and jax.default_backend() == "cpu":
+        kwargs = {"impl": "jax", **kwargs}
+    env = registry.load(name, config_overrides=kwargs)
+    return BraxEnvironment(env, int(config.episode_length))
+
+
+PACKAGES: dict[str, Callable[..., JaxEnvironment]] = {
+    "gymnax": gymnax,
+    "brax": brax,
+    "playground": playground,
+}
+"""What stands before the colon → what makes its environments."""
+
+
+def names_package(env_id: str) -> bool:
+    """Returns whether an id is one of a package of environments in JAX."""
+    return env_id.partition(":")[0] in PACKAGES and ":" in env_id
+
+
+def make_jax(env_id: str, kwargs: Mapping[str, Any]) -> JaxEnvironment:
+    """Makes an environment of a package.
+
+    Args:
+        env_id: ``package:NAME``.
+        kwargs: arguments of the environment.
+
+    Raises:
+        ValueError: the package is not installed or changed its interface, it has no
+            such environment, or that does not take the arguments.
+    """
+    package, _, name = env_id.partition(":")
+    try:
+        return PACKAGES[package](name, **kwargs)
+    except ImportError as error:
+        raise ValueError(
+            f"env_id: {env_id} needs a package that is not installed ({error}): pip "
+            "install -e '.[jax-envs]'"
+        ) from error
+    except (AttributeError, TypeError, KeyError) as error:
+        given = f" with {dict(kwargs)}" if kwargs else ""
+        raise ValueError(
+            f"env_id: {env_id}{given} cannot be made "
+            f"({type(error).__name__}: {error}); leave out what it does not take, or "
+            "install the package's version of the extra jax-envs"
+        ) from error
+
+
+def _check_known(package: str, name: str, known: Sequence[str]) -> None:
+    """Rejects an environment that a package does not have."""
+    if name not in known:
+        close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+        these = close or sorted(known)
+        raise ValueError(
+            f"env_id: {package} has no environment {name!r}; did you mean "
+            f"{', '.join(f'{package}:{each}' for each in these)}?"
+        )
+
+
+def _key(seed: jax.Array, purpose: int) -> jax.Array:
+    """Returns a task's key for its environment; the implementation is pinned."""
+    key = jax.random.key(seed, impl="threefry2x32")
+    return jax.random.fold_in(key, purpose)
+
+
+def _space(space: Any) -> Any:
+    """Returns a space of Gymnax's as Gymnasium's."""
+    if hasattr(space, "n"):
+        return gymnasium.spaces.Discrete(int(space.n))
+    shape = tuple(space.shape)
+    low, high = (
+        np.broadcast_to(np.asarray(bound, np.float32), shape)
+        for bound in (space.low, space.high)
+    )
+    return gymnasium.spaces.Box(low, high, shape, np.float32)

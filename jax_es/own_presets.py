@@ -1,0 +1,90 @@
+"""Settings for tasks that have no preset of their own, by what their policies see.
+
+They must do without knowing the task, so that
+
+- fitness is ranked: its scale and its offset do not matter, and where all members
+  return alike, θ stays where it is;
+- ClipUp's steps have the same length everywhere;
+- σ and steps are large at first, so that some members act otherwise than others, and
+  small after 200 generations, for tasks that are about precision (Reacher);
+- choices are drawn by their probabilities: MiniGrid's reward, which random play meets
+  in one episode of twelve, no member met that took the largest output;
+- short episodes get more pairs;
+- observations are divided by their standard deviation down to 0.001: velocities are
+  small in many tasks;
+- the network is small, as the populations are.
+
+``docs/guides/own_tasks.md`` says what they reached.
+"""
+
+from dataclasses import replace
+
+from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.robot_presets import LINEAR, clipup, transformer
+from jax_es.train_config import TrainConfig, policy_kind
+from models import CNNConfig, ImageDecisionTransformerConfig, LSTMConfig, MLPConfig
+
+_VECTOR = clipup(
+    EnvConfig(id=""),
+    MLPConfig(hidden_sizes=(16, 16), head_scale=0.1),
+    1_000_000,
+    statistics_fraction=0.25,
+    std_floor=0.001,
+    num_pairs=16,
+    interactions_per_generation=6_000,
+    max_num_pairs=64,
+    sigma=0.2,
+    sigma_end=0.02,
+    learning_rate=0.6,
+    learning_rate_end=0.05,
+    schedule="cosine",
+    schedule_generations=200,
+)
+
+
+def _networks(sample_actions: bool) -> dict[str, TrainConfig]:
+    """Policies of observation vectors; one that draws its choices explores by them."""
+    policies = (
+        _VECTOR.policy,
+        LINEAR,
+        LSTMConfig(width=16),
+        transformer(1000.0),
+    )
+    return {
+        policy_kind(policy): replace(
+            _VECTOR, policy=replace(policy, sample_actions=sample_actions)
+        )
+        for policy in policies
+    }
+
+
+_IMAGE = replace(
+    clipup(
+        EnvConfig(id=""),
+        CNNConfig(),
+        1_000_000,
+        num_pairs=64,
+        sigma=0.02,
+        learning_rate=0.2,
+        perturbation="low-rank",
+    ),
+    # Normalised inside the network, by the reference batch.
+    rollout=RolloutConfig(slots_per_core=32, observation_statistics=False),
+)
+
+OWN_PRESETS: dict[str, dict[str, TrainConfig]] = {
+    "own-vector": _networks(sample_actions=False),
+    "own-discrete": _networks(sample_actions=True),
+    # Not measured.
+    "own-image": {
+        "cnn": _IMAGE,
+        "image-decision-transformer": replace(
+            _IMAGE,
+            policy=ImageDecisionTransformerConfig(
+                attention="cache", target_return=1000.0, reward_scale=0.001
+            ),
+            rollout=RolloutConfig(slots_per_core=32, std_floor=25.5),
+        ),
+    },
+}
+"""By preset and kind of policy; the first is the default."""

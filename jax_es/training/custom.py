@@ -1,0 +1,142 @@
+"""What is the user's own in a configuration, by name or handed over as it is.
+
+A network, an objective, a strategy and an environment, each ``module:Name``.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from envs.faults import failure
+from jax_es.checks import ConfigError, is_own, require
+from jax_es.config import ESConfig
+from jax_es.es.own_strategy import own_strategy
+from jax_es.es.population import Population
+from jax_es.es.strategy import Strategy
+from jax_es.presets import with_objective, with_strategy
+from jax_es.rollout.evaluator import EpisodeResults, Reported
+from jax_es.runs.trust import find, given, target_of
+from jax_es.train_config import TrainConfig
+from jax_es.training.custom_policy import AnyPolicy, with_policy
+
+AnyPart: TypeAlias = str | Callable[..., Any] | None
+"""A name, or something of the user's own."""
+
+
+def with_parts(
+    config: TrainConfig,
+    policy: AnyPolicy = None,
+    objective: AnyPart = None,
+    strategy: AnyPart = None,
+    env: AnyPart = None,
+) -> TrainConfig:
+    """Returns the configuration with other parts, those that are given."""
+    config = with_policy(config, policy)
+    config = with_strategy(config, _name("--strategy", strategy))
+    return with_objective(config, _name("--objective", objective))
+
+
+def _name(option: str, part: AnyPart) -> str | None:
+    """Returns the name of a part, which a configuration holds."""
+    if part is None or isinstance(part, str):
+        return part
+    require(callable(part), f"{option} must be a function or a name, got {part!r}.")
+    return target_of(option, part)
+
+
+def make_own_strategy(es: ESConfig, mean: Any, descriptor_size: int) -> Strategy:
+    """Builds a strategy of the user's own, for weights of the shapes of ``mean``."""
+    build = find("--strategy", es.strategy)
+    require(
+        callable(build),
+        f"--strategy {es.strategy} is no function that returns (init, ask, tell).",
+    )
+    try:
+        return own_strategy(
+            *(es.strategy, build, mean, 2 * es.num_pairs, es.sigma),
+            *(descriptor_size, es.kwargs),
+        )
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        who = f"--strategy {es.strategy}"
+        raise failure(who, "when it was built", error) from error
+
+
+def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
+    """Returns an objective of the user's own, which is blamed for what it does."""
+    who, found = f"--objective {es.objective}", find("--objective", es.objective)
+    require(callable(found), f"{who} is no function of episodes.")
+    own = list(inspect.signature(found).parameters)[1:]
+    for name in es.objective_kwargs:
+        require(
+            name in own,
+            f"es.objective_kwargs.{name}: {es.objective} has no argument {name}; it "
+            f"has {', '.join(own) or 'none'}.",
+        )
+
+    def counted(episodes: EpisodeResults) -> np.ndarray:
+        try:
+            values = np.asarray(found(episodes, **es.objective_kwargs))
+        except (Exception, SystemExit) as error:
+            raise failure(who, "of episodes", error) from error
+        require(
+            values.shape == episodes.returns.shape and values.dtype.kind in "biuf",
+            f"{who} must return a number for each of {len(episodes.returns)} episodes, "
+            f"got {values.dtype}{list(values.shape)}.",
+        )
+        return values.astype(np.float64)
+
+    return counted
+
+
+def reported_to(es: ESConfig) -> Reported:
+    """Returns which numbers of ``info`` an objective reads."""
+    if not is_own(es.objective):
+        return Reported()
+    return getattr(find("--objective", es.objective), "reported", Reported())
+
+
+def ask_for(objective: str, env: Any, reported: Reported) -> None:
+    """Asks an environment for the numbers that an objective reads."""
+    try:
+        env.report((*reported.sums, *reported.last))
+    except ValueError as error:
+        raise ConfigError(f"es.objective {objective}: {error}.") from error
+
+
+def tried(
+    name: str, strategy: Strategy, init: Callable[[jax.Array], Any]
+) -> tuple[Any, Population]:
+    """Returns the first state and population of a user's strategy, or blames it.
+
+    It need not be written for JAX, hence really begins.
+    """
+    key = jax.random.key(0, impl="threefry2x32")
+    mean = jax.jit(init)(key)
+    try:
+        state = strategy.init(key, mean)
+        return state, strategy.ask(state)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failure(f"--strategy {name}", "in init or ask", error) from error
+
+
+def note_unnamed(config: TrainConfig) -> str:
+    """Says which parts of a configuration no other process can import, if any."""
+    unnamed = [
+        f"{option.removeprefix('--')} {target}" for option, target in given(config)
+    ]
+    if not unnamed:
+        return ""
+    return (
+        f"Of this Python process alone: {', '.join(unnamed)}. Programs cannot import "
+        "it to resume or evaluate the run; in a file of its own it has a name for them."
+    )
+
+
+__all__ = ["AnyPart", "AnyPolicy", "note_unnamed", "with_parts"]

@@ -1,0 +1,432 @@
+"""Evolution of any function of weights: ``jax_es.evolve``.
+
+What a run in an environment and this have in common is shared: the strategy, noise and
+optimizers (``es/``), the weighted sum (``rollout/weighted_sum.py``), and a folder with
+lock, records, checkpoints and digests (``runs/``).
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jax_es.checks import check_numbers, from_json, require
+from jax_es.cli.progress import Layout, Progress, named, nothing_left
+from jax_es.config import ESConfig
+from jax_es.es.noise import make_noise
+from jax_es.es.openai_es import ESState, OpenAIES, openai_es
+from jax_es.rollout.devices import Devices, local_devices
+from jax_es.rollout.weighted_sum import spread_weighted_sum
+from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.folders import EVOLUTION_FILE
+from jax_es.runs.metrics import MetricsWriter, check_own_records
+from jax_es.runs.records import GenerationRecord, return_statistics
+from jax_es.runs.tracking import Callback
+from jax_es.runs.wording import significant
+from jax_es.train_config import differing, flatten
+from jax_es.training.function_fitness import Fitness, FunctionFitness
+from jax_es.types import PyTree
+
+FREE_TO_CHANGE = ("num_generations", "checkpoint_every")
+"""What a resume may change: it changes no generation's numbers."""
+
+OF_EPISODES = (
+    *("healthy_reward_weight", "objective", "interactions_per_generation"),
+    *("max_num_pairs", "command_low", "command_high"),
+    *("obedience_weight", "obedience_weight_end"),
+)
+"""Fields of ``ESConfig`` that only episodes of an environment give a meaning."""
+
+
+class EvolutionState(NamedTuple):
+    """Everything that the next generation depends on; what a checkpoint holds."""
+
+    es: ESState
+    """The strategy's; its ``mean`` is θ in float32."""
+    best: PyTree
+    """The θ whose own fitness was highest so far."""
+    best_fitness: float
+    """That fitness."""
+
+
+class EvolutionResult(NamedTuple):
+    """What :func:`evolve` returns."""
+
+    theta: PyTree
+    """θ after the last generation, in the form and the types in which it was given."""
+    best_theta: PyTree
+    """The θ whose own fitness was highest, in one evaluation of each."""
+    state: EvolutionState
+    """After the last generation."""
+    records: list[GenerationRecord]
+    """One per generation of this call: ``return_mean`` and others are of the members'
+    fitness, ``evaluation_return_mean`` is θ's own before the update."""
+    final_fitness: float
+    """Of ``theta``."""
+    best_fitness: float
+    """Of ``best_theta``."""
+
+    def __repr__(self) -> str:
+        """Says how well it went; the weights would fill the screen."""
+        return (
+            f"EvolutionResult(generation {int(self.state.es.generation)}; fitness "
+            f"{self.final_fitness:.6g} at the end, {self.best_fitness:.6g} at best)"
+        )
+
+
+def evolve(
+    fitness: Fitness,
+    theta: PyTree,
+    es: ESConfig | None = None,
+    *,
+    num_generations: int = 200,
+    seed: int = 0,
+    path: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    chunk_size: int | None = None,
+    num_devices: int | None = None,
+    checkpoint_every: int = 1,
+    check_stop: Callable[[], None] = lambda: None,
+    callbacks: Sequence[Callback] = (),
+    verbose: bool = True,
+) -> EvolutionResult:
+    """Maximises a function of weights by OpenAI-ES; it needs no derivative.
+
+    ``fitness(variables, key)`` is written in JAX, for one member: it is traced once (a
+    second time where noise in factors is not read), and computed for ``chunk_size``
+    members at a time on all devices. So memory does not grow with their number.
+
+    ``variables`` looks as ``theta`` does:
+
+    - If that is a dictionary with the collection ``"params"``, as a Flax module's
+      ``init`` returns, ``module.apply(variables, inputs)`` works; other collections
+      stay as they are. Low-rank noise reaches each ``nn.Dense`` (and the layers of
+      ``models.layers``) as factors: the members share ``variables["params"]``, and
+      the layer's call adds a member's own part from ``variables["perturbation"]``. A
+      matrix that is read by no such call is perturbed in ``"params"``; one that is
+      read both by a layer's call and otherwise must not be.
+    - Any other pytree is given to the function perturbed.
+
+    ``key`` is common to an antithetic pair (or, with ``es.common_seeds`` generation, to
+    all members), and another one in each generation: draw a batch of data with it.
+
+    θ and its noise are float32, whatever ``theta`` holds. Where that is ``bfloat16`` or
+    integers (``int8``), members are θ rounded to these types plus float32 noise, so σ
+    and the step may be smaller than what a weight can tell apart.
+
+    On a CPU call ``jax_es.configure_cpu_devices()`` before the first use of JAX.
+
+    Args:
+        fitness: ``(variables, key) → []``; larger is better. What is not finite ranks
+            worst.
+        theta: the weights to start from: a pytree of real arrays.
+        es: settings of OpenAI-ES, as of a run; its defaults if not given.
+        num_generations: counted from the start, those before a resume included.
+        seed: of the noise and of the keys.
+        path: a folder for ``metrics.jsonl`` and checkpoints; nothing is kept if not
+            given.
+        resume: go on from the last checkpoint in ``path``, to the numbers of an
+            uninterrupted run, to the bit. Of ``theta``, only shapes and types are read.
+        chunk_size: members whose fitness is computed at the same time, on all devices
+            together; 256 if not given, and what it was on a resume. Numbers depend on
+            it, and on the next, by rounding alone.
+        num_devices: JAX devices to use; all local ones if not given, and as many as
+            before on a resume.
+        checkpoint_every: generations between checkpoints.
+        check_stop: called often; raises an exception to end the run, after a checkpoint
+            of the last finished generation.
+        callbacks: told of each generation; one that returns ``True`` ends the run.
+        verbose: whether to show progress.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> def fitness(variables, key):  # of a polynomial's coefficients
+        ...     x = jax.random.uniform(key, (64,))
+        ...     found = jnp.polyval(variables["coefficients"], x)
+        ...     return -jnp.mean((found - (2 * x - 1)) ** 2)
+        >>> es = ESConfig(num_pairs=32, sigma=0.1, learning_rate=0.3, weight_decay=0.0)
+        >>> theta = {"coefficients": jnp.zeros(2)}
+        >>> result = evolve(fitness, theta, es, num_generations=60, verbose=False)
+        >>> bool(result.best_fitness > -0.01)
+        True
+    """
+    es = ESConfig() if es is None else es
+    _check(es, resume, path)
+    settings = {"es": dataclasses.asdict(es), "seed": seed}
+    settings |= {"num_generations": num_generations}
+    settings |= {"checkpoint_every": checkpoint_every}
+    run = None if path is None else RunDirectory(Path(path), EVOLUTION_FILE)
+    with contextlib.ExitStack() as stack:
+        if run is not None and resume:
+            stored = run.record()["config"]
+            chunk_size = chunk_size or stored["chunk_size"]
+            num_devices = num_devices or stored["num_devices"]
+        devices = _devices(num_devices)
+        settings |= {"chunk_size": chunk_size or 256, "num_devices": devices.count}
+        _check_counts(settings)
+        noise = make_noise(es)
+        function = FunctionFitness(
+            fitness, theta, es, noise, devices, settings["chunk_size"]
+        )
+        total = spread_weighted_sum(noise, devices, check_stop, es.num_pairs)
+        strategy = openai_es(es, noise, total)
+        # As a run's: the same seed draws the same noise.
+        evaluation_key, noise_key = jax.random.split(
+            jax.random.key(seed, impl="threefry2x32")
+        )
+        mean = function.mean
+        state = EvolutionState(strategy.init(noise_key, mean), mean, -math.inf)
+        writer = None
+        if run is not None:
+            stack.enter_context(run.lock())
+            if resume:
+                state = _taken_up(run, settings, state)
+            else:
+                run.begin(config=settings, fitness=_name(fitness))
+                # A resume goes on from it, whatever it is given.
+                Checkpoints(run.checkpoints).save(0, state)
+            finished = int(state.es.generation)
+            writer = stack.enter_context(MetricsWriter(run.path, finished - 1))
+        state = state._replace(es=devices.share(state.es))
+        return _Evolution(
+            function, strategy, evaluation_key, num_generations, run, writer
+        ).to_the_end(state, checkpoint_every, check_stop, callbacks, verbose)
+
+
+def _check(es: Any, resume: bool, path: Any) -> None:
+    require(
+        isinstance(es, ESConfig),
+        f"es must be an ESConfig, for instance jax_es.ESConfig(num_pairs=64), got "
+        f"{es!r}.",
+    )
+    require(
+        es.strategy == "openai-es",
+        f"es.strategy must be openai-es for evolve, got {es.strategy}; leave it out.",
+    )
+    for field in dataclasses.fields(es):
+        value = getattr(es, field.name)
+        require(
+            field.name not in OF_EPISODES or value == field.default,
+            f"es.{field.name} {value} has no meaning for evolve, which runs no "
+            f"episodes; leave it out ({field.default}).",
+        )
+    require(
+        not resume or path is not None,
+        "resume=True needs path, the folder of the run to continue.",
+    )
+
+
+def _check_counts(settings: dict[str, Any]) -> None:
+    for name in ("num_generations", "checkpoint_every", "chunk_size", "seed"):
+        least, value = int(name != "seed"), settings[name]
+        require(
+            isinstance(value, int) and not isinstance(value, bool) and value >= least,
+            f"{name} must be a whole number of at least {least}, got {value!r}.",
+        )
+    check_numbers({k: v for k, v in settings.items() if k != "es"})
+
+
+def _devices(count: int | None) -> Devices:
+    local = local_devices()
+    require(
+        count is None or 1 <= count <= len(local),
+        f"num_devices must be from 1 to {len(local)}, the devices that JAX shows here, "
+        f"got {count}.",
+    )
+    return Devices(local[:count])
+
+
+def _name(fitness: Any) -> str:
+    """Names a function for the record."""
+    kind = type(fitness)
+    module = getattr(fitness, "__module__", kind.__module__)
+    return f"{module}:{getattr(fitness, '__qualname__', kind.__qualname__)}"
+
+
+def _taken_up(
+    run: RunDirectory, settings: dict[str, Any], template: EvolutionState
+) -> EvolutionState:
+    """Returns the state with which a run goes on, if its settings are as they were."""
+    stored = run.record()["config"]
+    # A field that it lacks was not there yet, and has its default's meaning.
+    es = dataclasses.asdict(from_json(ESConfig, stored["es"]))
+    changed = differing(flatten({**stored, "es": es}), flatten(settings))
+    changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
+    run.require_unchanged(changed | run.changed_jax())
+    run.warn_of_versions()
+    checkpoints = Checkpoints(run.checkpoints)
+    if checkpoints.steps():
+        template = checkpoints.restore("last", template).state
+    finished, limit = int(template.es.generation), settings["num_generations"]
+    require(
+        finished <= limit,
+        f"num_generations must be at least {finished}, the generations that {run.path} "
+        f"has finished, got {limit}.",
+    )
+    best = template.best_fitness
+    check_own_records(run.path, finished - 1, best_evaluation_return=best)
+    run.update(config=settings)
+    return template
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evolution:
+    """A run: what evaluates, what updates, and where it is written down."""
+
+    function: FunctionFitness
+    strategy: OpenAIES
+    key: jax.Array
+    num_generations: int
+    run: RunDirectory | None
+    writer: MetricsWriter | None
+
+    def to_the_end(
+        self,
+        state: EvolutionState,
+        checkpoint_every: int,
+        check_stop: Callable[[], None],
+        callbacks: Sequence[Callback],
+        verbose: bool,
+    ) -> EvolutionResult:
+        """Runs the generations that are left, and evaluates the last θ."""
+        begun = saved = int(state.es.generation)
+        records: list[GenerationRecord] = []
+        progress = Progress(self.num_generations, begun, layout=SHOWN, verbose=verbose)
+
+        def on_chunk(done: int, total: int) -> None:
+            check_stop()
+            progress.tasks_done(done, total)
+
+        def save() -> None:
+            nonlocal saved
+            if self.run is not None and int(state.es.generation) > saved:
+                saved = int(state.es.generation)
+                Checkpoints(self.run.checkpoints).save(saved, state)
+
+        if begun == self.num_generations:
+            progress.message(nothing_left([f"num_generations {begun}"]))
+        with progress:
+            try:
+                is_over = False
+                while int(state.es.generation) < self.num_generations and not is_over:
+                    progress.generation_started(int(state.es.generation))
+                    state, record = self._generation(state, on_chunk)
+                    is_over = self._tell(record, state, callbacks)
+                    records.append(record)
+                    progress.generation_done(record)
+                    if (record.generation + 1) % checkpoint_every == 0:
+                        save()
+                final, _ = self._evaluated(state, on_chunk, mean_only=True)
+                # Not saved: a resume to more generations evaluates this θ again.
+                ended = _with_best(state, final)
+                record = self._record(ended, fitness=final)
+                self._tell(record, ended, callbacks)
+            finally:
+                save()
+        progress.message(
+            f"Fitness: {significant(final)} at the end, "
+            f"{significant(ended.best_fitness)} at best, after "
+            f"{int(state.es.generation)} generations."
+        )
+        return EvolutionResult(
+            self.function.like_theta(state.es.mean),
+            self.function.like_theta(ended.best),
+            ended,
+            records,
+            final,
+            ended.best_fitness,
+        )
+
+    def _generation(
+        self, state: EvolutionState, on_chunk: Callable[[int, int], None]
+    ) -> tuple[EvolutionState, GenerationRecord]:
+        """Evaluates θ and its members, then updates θ."""
+        started = time.perf_counter()
+        own, members = self._evaluated(state, on_chunk)
+        evaluated = time.perf_counter()
+        state = _with_best(state, own)
+        es, info = jax.block_until_ready(self.strategy.tell(state.es, members))
+        finished = time.perf_counter()
+        reported = info._asdict()
+        reported.pop("num_nonfinite")  # among the statistics
+        statistics = return_statistics(members)._asdict()
+        num_nonfinite = statistics.pop("num_nonfinite")
+        record = self._record(
+            state,
+            fitness=own,
+            num_episodes=members.size,
+            **{f"return_{name}": value for name, value in statistics.items()},
+            fitness_mean=statistics["mean"],
+            num_nonfinite=num_nonfinite,
+            **reported,
+            seconds_policy=evaluated - started,
+            seconds_update=finished - evaluated,
+            seconds_total=finished - started,
+        )
+        return state._replace(es=es), record
+
+    def _evaluated(
+        self, state: EvolutionState, on_chunk: Any, mean_only: bool = False
+    ) -> tuple[float, np.ndarray]:
+        key = jax.random.fold_in(self.key, state.es.generation)
+        population = self.strategy.ask(state.es)
+        return self.function.evaluate(population, key, on_chunk, mean_only)
+
+    def _record(
+        self, state: EvolutionState, fitness: float, **fields: Any
+    ) -> GenerationRecord:
+        """Returns the record of θ's own fitness, and of what else there is."""
+        is_finite = math.isfinite(fitness)
+        return GenerationRecord(
+            generation=int(state.es.generation),
+            total_env_steps=0,
+            evaluation_return_mean=fitness if is_finite else math.nan,
+            evaluation_num_nonfinite=not is_finite,
+            best_evaluation_return=state.best_fitness,
+            seconds_elapsed=self.writer.elapsed() if self.writer else math.nan,
+            **fields,
+        )
+
+    def _tell(
+        self,
+        record: GenerationRecord,
+        state: EvolutionState,
+        callbacks: Sequence[Callback],
+    ) -> bool:
+        """Writes a record, tells callbacks, and returns whether one ends the run."""
+        # Before the checkpoint: a run killed in between repeats the generation.
+        if self.writer is not None:
+            self.writer.write(record)
+        said: list[Any] = [each.on_generation(record, state) for each in callbacks]
+        return True in said
+
+
+def _with_best(state: EvolutionState, fitness: float) -> EvolutionState:
+    """Returns the state, which knows of θ's own fitness."""
+    if not (math.isfinite(fitness) and fitness > state.best_fitness):
+        return state
+    return state._replace(best=state.es.mean, best_fitness=fitness)
+
+
+def _fields(record: GenerationRecord) -> list[str]:
+    """Returns how good θ and its members are."""
+    return [
+        named("fitness", record.evaluation_return_mean, width=11),
+        named("mean", record.return_mean, width=11),
+        named("max", record.return_max, width=11),
+        f"seconds {record.seconds_total:7.2f}",
+    ]
+
+
+SHOWN = Layout("generation", "chunk", _fields)

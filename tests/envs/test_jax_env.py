@@ -1,0 +1,112 @@
+"""Environments in JAX: adapters equal the packages' own rollouts; the seam's errors."""
+
+import jax
+import numpy as np
+import pytest
+
+from envs.jax_env import PACKAGES, BraxEnvironment, JaxVectorEnv, make_jax
+from envs.make import make
+from jax_es.train_config import JAX_PACKAGES
+
+pytest.importorskip("gymnax")
+# What the packages warn of is theirs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_the_packages_need_no_trust():
+    assert tuple(PACKAGES) == JAX_PACKAGES
+
+
+def keys(count):
+    return jax.random.split(jax.random.key(3), count)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Asterix-MinAtar"])
+def test_gymnax_plays_as_by_itself(name):
+    import gymnax
+
+    ours = make_jax(f"gymnax:{name}", {})
+    theirs, params = gymnax.make(name)
+    start, *steps = keys(12)
+    state, seen = ours.reset(start)
+    expected, own = theirs.reset_env(start, params)
+    act = theirs.action_space(params)
+    assert ours.max_episode_steps == params.max_steps_in_episode
+    for key in steps:
+        action = act.sample(key)
+        shown = np.asarray(expected)
+        if shown.ndim == 3:  # channels first here
+            shown = np.moveaxis(shown, -1, 0)
+        np.testing.assert_array_equal(seen, shown)
+        assert seen.shape == ours.observation_space.shape
+        state, seen, reward, terminated, truncated, _ = ours.step(state, action, key)
+        expected, own, paid, done, _ = theirs.step_env(key, own, action, params)
+        np.testing.assert_array_equal(reward, paid)
+        assert bool(terminated | truncated) == bool(done)
+
+
+@pytest.mark.slow
+def test_brax_plays_as_by_itself():
+    envs = pytest.importorskip("brax.envs")
+    ours = make_jax("brax:inverted_pendulum", {"backend": "spring"})
+    assert isinstance(ours, BraxEnvironment)
+    theirs = envs.get_environment("inverted_pendulum", backend="spring")
+    start, *steps = keys(6)
+    (state, seen), own = jax.jit(ours.reset)(start), jax.jit(theirs.reset)(start)
+    ours_step, theirs_step = jax.jit(ours.step), jax.jit(theirs.step)
+    for key in steps:
+        np.testing.assert_array_equal(seen, own.obs)
+        action = jax.random.uniform(key, ours.action_space.shape, minval=-1.0)
+        state, seen, reward, terminated, *_ = ours_step(state, action, key)
+        own = theirs_step(own, action)
+        assert (float(reward), bool(terminated)) == (float(own.reward), bool(own.done))
+
+
+def test_ended_environments_stand_still_until_their_reset():
+    env = make("gymnax:CartPole-v1", 3, max_episode_steps=4)
+    assert isinstance(env, JaxVectorEnv)
+    first, _ = env.reset(seed=[5, 6, 5])
+    first = first.copy()
+    np.testing.assert_array_equal(first[0], first[2])
+    assert (first[0] != first[1]).any()
+    env.halt(np.array([False, True, False]))
+    for step in range(4):
+        seen, reward, _, truncated, _ = env.step(np.ones(3, int))
+        np.testing.assert_array_equal(seen[1], first[1])
+        np.testing.assert_array_equal(reward, [1, 0, 1])
+        assert truncated.tolist() == [step == 3, True, step == 3]
+    seen, _ = env.reset(seed=[5, 5, 5], options={"reset_mask": np.arange(3) == 1})
+    np.testing.assert_array_equal(seen[1], first[0])
+    with pytest.raises(ValueError, match="do not know"):
+        env.reset(seed=0, options={"variation": 1})
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "says"),
+    [
+        ("gymnax:CartPol-v1", {}, "did you mean gymnax:CartPole-v1"),
+        ("gymnax:CartPole-v1", {"gravty": 1.0}, "gravty.* cannot be made"),
+    ],
+)
+def test_what_cannot_be_made_is_said_in_one_line(env_id, kwargs, says):
+    with pytest.raises(ValueError, match=says) as caught:
+        make(env_id, 2, kwargs=kwargs)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrappers_and_coarse_physics_are_rejected():
+    with pytest.raises(ValueError, match="written in JAX"):
+        make("gymnax:CartPole-v1", 2, wrappers=(lambda env: env,))
+    with pytest.raises(ValueError, match="no coarse physics"):
+        make("gymnax:CartPole-v1", 2, physics={"num_substeps": 2})
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    import envs.jax_env
+
+    def missing(name):
+        raise ImportError("No module named 'brax'")
+
+    monkeypatch.setitem(envs.jax_env.PACKAGES, "brax", missing)
+    with pytest.raises(ValueError, match=r"brax:ant needs .* '\.\[jax-envs\]'"):
+        make("brax:ant", 1)
