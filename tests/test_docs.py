@@ -167,7 +167,8 @@ def test_the_digits_are_evolved(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_own_objectives_are_reached(capsys):
+def test_own_objectives_are_reached(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     (classifier, rastrigin, benchmark, steps, cheetah, controllers) = blocks(
         OBJECTIVES, "python"
     )
