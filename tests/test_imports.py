@@ -222,6 +222,30 @@ def test_importing_the_package_starts_nothing():
     assert not {"jax", "flax", "gymnasium", "mujoco"} & set(loaded.stdout.split())
 
 
+def test_no_module_but_those_of_evosax_starts_jax():
+    """Or nobody could set its devices any more, and a process could not be forked.
+
+    evosax computes while it is imported.
+    """
+    loading = {*HOMES["evosax"], "es/cem"}
+    names = [path.removesuffix(".py") for path in sources()]
+    modules = [
+        name.replace("/", ".")
+        for name in names
+        if name.removeprefix("jax_es/") not in loading and "__" not in name
+    ]
+    program = (
+        "import importlib, sys\n"
+        "from jax._src import xla_bridge\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    assert not xla_bridge._backends, f'{name} starts JAX'\n"
+    )
+    command = [sys.executable, "-c", program, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [

@@ -20,6 +20,15 @@ LARGEST = 1e37
 """Returns beyond ±this count as this."""
 
 
+def check_shape(fitness: jax.Array, population_size: int) -> None:
+    """Raises ``ValueError`` unless fitness is ``[P]``."""
+    if jnp.shape(fitness) != (population_size,):
+        raise ValueError(
+            f"fitness must have shape [population_size] = ({population_size},), got "
+            f"{jnp.shape(fitness)}; one number per member, in ask's order."
+        )
+
+
 def replace_nonfinite(returns: jax.Array) -> jax.Array:
     """Puts NaN and ±∞ below every finite return, by at least the finite range.
 

@@ -23,6 +23,9 @@ CONTEXT.set_forkserver_preload(
     ]
 )
 
+LONGEST = 300
+"""Seconds after which a program is taken to hang; most end within ten."""
+
 
 class Ended(NamedTuple):
     """What a process left."""
@@ -74,7 +77,12 @@ class Processes(NamedTuple):
         except BaseException:
             process.kill()
             raise
-        process.join()
+        process.join(LONGEST)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            text = output.read_text(errors="replace")
+            raise TimeoutError(f"{command} ran longer than {LONGEST} s:\n{text}")
         progress = ("generation", "Training", "Resuming", "epoch", "Cloning", "episode")
         text = output.read_text(errors="replace")
         lines = [x for x in text.splitlines() if not x.startswith(progress)]
