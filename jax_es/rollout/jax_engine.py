@@ -133,7 +133,7 @@ class Episodes(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Sums over one call's observed observations x, of x − ``origin``.
+    """Sums over the observed observations x, of x − ``origin``.
 
     Near the origin float32 has digits to spare.
     """
@@ -241,27 +241,18 @@ class JaxRollout:
             num_tasks, len(self._env.descriptor), size, self._reported
         )
         seconds, limit = {"policy": 0.0, "environment": 0.0, "noise": 0.0}, 16
-        statistics, env_steps, computed_steps = result.observations, 0, 0
-        num_done = 0
+        num_done = env_steps = computed_steps = 0
         while num_done < num_tasks:
             called = time.perf_counter()
             run = self._loop(shared, queue, np.int32(limit), run)
-            done, steps, iterations, seen = jax.device_get(
-                (run.done, run.env_steps, run.iterations, run.seen)
+            done, steps, iterations = jax.device_get(
+                (run.done, run.env_steps, run.iterations)
             )
             if time.perf_counter() - called < SECONDS_A_CALL / 2:
                 limit = min(2 * limit, 2**14)
             num_done = int(done.sum())
             env_steps += int(steps.sum())
             computed_steps += int(iterations.sum()) * self._width
-            statistics = ObservationStatistics(
-                *(
-                    np.add(a, b)
-                    for a, b in zip(
-                        statistics, seen.statistics(self._origin), strict=True
-                    )
-                )
-            )
             seconds = {**seconds, "policy": time.perf_counter() - began}
             on_step(
                 RolloutProgress(num_done, num_tasks, env_steps, computed_steps, seconds)
@@ -280,7 +271,8 @@ class JaxRollout:
                 result.last[name][own] = kept[device, first]
         result.returns[result.failed] = np.nan
         return result._replace(
-            observations=statistics,
+            # Summed over all calls: how many there are is a matter of time.
+            observations=jax.device_get(run.seen).statistics(self._origin),
             env_steps=env_steps,
             computed_steps=computed_steps,
             seconds=seconds,
@@ -330,15 +322,12 @@ class JaxRollout:
             sums={name: Sum.zeros(num_tasks) for name in self._reported.sums},
             last={name: jnp.zeros(num_tasks) for name in self._reported.last},
         )
-        zero = jnp.int32(0)
+        zero, size = jnp.int32(0), self._origin.size
+        seen = Seen(zero, Sum.zeros(size), Sum.zeros(size))
         return Run(
-            *(slots, carry, episodes, outcome, self._nothing_seen()),
+            *(slots, carry, episodes, outcome, seen),
             *(zero, zero, zero, zero),
         )
-
-    def _nothing_seen(self) -> Seen:
-        size = self._origin.size
-        return Seen(jnp.int32(0), Sum.zeros(size), Sum.zeros(size))
 
     def _loop_on_device(
         self, shared: Shared, queue: Queue, limit: jax.Array, run: Run
@@ -352,7 +341,7 @@ class JaxRollout:
             return self._step(shared, queue, self._refill(shared, queue, run))
 
         zero = jnp.int32(0)
-        run = run._replace(seen=self._nothing_seen(), env_steps=zero, iterations=zero)
+        run = run._replace(env_steps=zero, iterations=zero)
         return jax.lax.while_loop(is_busy, step, run)
 
     def _refill(self, shared: Shared, queue: Queue, run: Run) -> Run:

@@ -15,6 +15,7 @@ import pytest
 
 from envs.jax_env import JaxVectorEnv
 from jax_es.checks import ConfigError
+from jax_es.rollout import jax_engine
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import Reported
@@ -232,3 +233,23 @@ def test_sums_keep_what_float32_would_lose():
         total = total.plus(jnp.float32(number))
     assert total.exact() == 2.0**24 + 64
     assert jnp.float32(2.0**24) + 1 == 2.0**24
+
+
+class Uneven(JaxTarget):
+    """Observes numbers whose sums float32 has to round."""
+
+    def observe(self, episode):
+        return super().observe(episode) / 3 + 0.1
+
+
+def test_how_long_a_call_lasts_changes_no_bit(monkeypatch):
+    """A resume has other clocks: the loop is called more often, or less."""
+    sums = []
+    for seconds in (0.0, 1e9):  # 16 steps a call; twice as many each time
+        monkeypatch.setattr(jax_engine, "SECONDS_A_CALL", seconds)
+        env = JaxVectorEnv(Uneven(), 2, descriptor=(2, 0))
+        rollout = JaxRollout(ProbePolicy(), env, Devices(jax.local_devices()[:1]))
+        found = rollout.evaluate(make_population(), make_tasks(), VIEW)
+        sums.append(found.observations)
+    assert sums[0].count > 16
+    jax.tree.map(np.testing.assert_array_equal, *sums)
