@@ -13,9 +13,10 @@ from jax_es.train import main
 REPOSITORY = Path(__file__).parents[3]
 ROOMS = tuple(f"{REPOSITORY / room}/" for room in ("jax_es", "models", "envs"))
 SMALL = (
-    "half-cheetah --policy mlp --name a --env.max-episode-steps 5 --es.num-pairs 2 "
-    "--rollout.num-slots 2 --rollout.num-devices 1 --evaluation.num-episodes 1"
-).split()
+    *("half-cheetah", "--policy", "mlp", "--name", "a", "--es.num-pairs", "2"),
+    *("--env.max-episode-steps", "5", "--evaluation.num-episodes", "1"),
+    *("--rollout.num-slots", "2", "--rollout.num-devices", "1"),
+)
 
 reads: list[str] | None = None
 """Records that were opened to be read, while somebody counts."""
