@@ -151,10 +151,10 @@ class RunDirectory:
 
     def method(self) -> Method:
         """Says how the run was trained."""
-        stored = self._stored()
-        if "method" in stored.record:
-            return Method.from_record(stored.record["method"])
-        return Method(stored.config.es.strategy, {})
+        record = self.record()
+        if "method" in record:
+            return Method.from_record(record["method"])
+        return Method(self.config().es.strategy, {})
 
     def method_before(self) -> Method | None:
         """Says how the run was trained whose θ this one began with, if it did so."""
