@@ -60,7 +60,6 @@ class AtariOptions:
     """All 18 actions instead of those that the game reads."""
 
     def __post_init__(self) -> None:
-        """Checks the limit."""
         if self.max_episode_steps is not None:
             positive_int("max_episode_steps", self.max_episode_steps)
 

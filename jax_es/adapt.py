@@ -47,7 +47,6 @@ class Arguments:
     """Import the modules that the run's environment and policy name (module:id)."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         check_fields(self)
         require(self.damage != (), "--damage needs a value, as left-front-leg, or all.")
 

@@ -90,7 +90,6 @@ class Arguments(WorkerArguments):
     """Where datasets are kept; $MINARI_DATASETS_PATH, or datasets, if not given."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         check_fields(self)
 
     @property

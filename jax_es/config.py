@@ -174,7 +174,6 @@ class ESConfig:
     given."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self, "es.")
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
@@ -371,7 +370,6 @@ class EnvConfig:
         return tuple(map(int, self.descriptor))
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self, "env.")
 
 
@@ -448,7 +446,6 @@ class RolloutConfig:
     generation; no cap with None. Evaluation episodes are never cut."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self, "rollout.")
         last = {entry[0]: entry for entry in self.variation_range}
         object.__setattr__(self, "variation_range", tuple(last.values()))
@@ -493,5 +490,4 @@ class EvaluationConfig:
     """Evaluation episodes of θ a generation; they run beside the population's."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self, "evaluation.")

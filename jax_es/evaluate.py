@@ -108,7 +108,6 @@ class Arguments(WorkerArguments):
     side."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         from jax_es.evaluation.video import check_encoder
 
         require(self.runs != (), "RUN is required; give at least one run's folder.")

@@ -51,7 +51,6 @@ class Arguments:
     Who loads it has to trust that module, too."""
 
     def __post_init__(self) -> None:
-        """Checks the files."""
         require(
             self.video is None or self.video.is_file(),
             f"--video {self.video} does not exist; make one with evaluate --video.",

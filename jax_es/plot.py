@@ -72,7 +72,6 @@ class Arguments:
     of the runs given if not said. The initial networks' count as 0."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         require(
             self.runs != (),
             "RUN is missing; give at least one folder of a run or an experiment.",

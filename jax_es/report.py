@@ -38,7 +38,6 @@ class Arguments:
     """Videos (.mp4, .webm, .gif) to show besides the newest in each run's videos/."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         require(
             self.runs != (),
             "RUN is missing; give at least one folder of a run or an experiment.",

@@ -36,7 +36,7 @@ from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
 from jax_es.runs.trust import trust_source
-from jax_es.runs.wording import significant
+from jax_es.runs.wording import markdown, significant
 from jax_es.train_config import (
     POLICY_KINDS,
     TrainConfig,
@@ -197,7 +197,7 @@ def table(study: tuning.Study) -> str:
     """Returns the trials, best first, as a Markdown table."""
     trials = sorted(study.trials, key=tuning.outcome, reverse=True)
     fields = list(trials[0].params)
-    rows = [["trial", *fields, "env steps", "return"], ["---"] * (len(fields) + 3)]
+    rows: list[list[str]] = []
     for trial in trials:
         steps, value = tuning.outcome(trial)
         values = [
@@ -205,7 +205,7 @@ def table(study: tuning.Study) -> str:
             for each in trial.params.values()
         ]
         rows.append([str(trial.number), *values, f"{steps:,}", significant(value)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(["trial", *fields, "env steps", "return"], rows)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,6 @@ class MLPConfig(CommandedConfig):
     their bounds."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(
             all(size >= 1 for size in self.hidden_sizes),
@@ -98,7 +97,6 @@ class LinearConfig(MLPConfig):
     bounds."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(
             not self.hidden_sizes,
@@ -121,7 +119,6 @@ class AfterstateConfig(MLPConfig):
     """Factor on the head's initial weights; with 0 all choices begin alike."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(
             self.target_return is None,
@@ -138,7 +135,6 @@ class LSTMConfig(CommandedConfig):
     """Size of the cell's state, in units."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(self.width >= 1, "width", _AT_LEAST_1)
 
@@ -176,7 +172,6 @@ class DecisionTransformerConfig(PolicyConfig):
     their bounds."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         sizes = ("context_length", "width", "num_layers", "num_heads", "max_timestep")
         for name in sizes:
@@ -216,7 +211,6 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
     """Length of the timestep table, in agent steps; later ones share a row."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(
             self.context_length <= self.max_timestep,
@@ -244,7 +238,6 @@ class CNNConfig(PolicyConfig):
     virtual-batch only."""
 
     def __post_init__(self):
-        """Checks the fields."""
         super().__post_init__()
         self.require(self.hidden_size >= 1, "hidden_size", _AT_LEAST_1)
         self.require(

@@ -24,7 +24,7 @@ from jax_es.phases import in_phase
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
 from jax_es.runs.reproduce import command
-from jax_es.runs.wording import significant, spread
+from jax_es.runs.wording import markdown, significant, spread
 from jax_es.train_config import policy_kind
 
 RESULTS = Path(__file__).parent
@@ -511,8 +511,8 @@ def either(values: Iterable[Any]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(map(minus, line))} |\n" for line in lines) + "\n"
+    lines = [[*map(minus, line)] for line in rows]
+    return markdown([*map(minus, heads)], lines) + "\n\n"
 
 
 def commands(rows: Iterable[Row]) -> str:

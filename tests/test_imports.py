@@ -186,10 +186,14 @@ def sources() -> list[str]:
     return sorted(path.relative_to(REPOSITORY).as_posix() for path in files)
 
 
-@pytest.mark.parametrize("path", sources())
-def test_imports_only_what_its_room_may(path):
-    source = (REPOSITORY / path).read_text()
-    assert list(violations(path, source)) == []
+def test_files_import_only_what_their_room_may():
+    found = sources()
+    assert len(found) > 150
+    assert not [
+        complaint
+        for path in found
+        for complaint in violations(path, (REPOSITORY / path).read_text())
+    ]
 
 
 def test_public_names_are_found_where_they_are_said_to_be():

@@ -15,7 +15,7 @@ import numpy as np
 
 from jax_es.analysis.curves import Band, Panels, common_grid, on_grid
 from jax_es.checks import ConfigError, require
-from jax_es.runs.wording import significant
+from jax_es.runs.wording import markdown, significant
 
 
 class Scale(NamedTuple):
@@ -146,14 +146,16 @@ def interval(samples: Sequence[np.ndarray]) -> Interval:
 def table(panels: Panels, y: str, references: dict[str, float] | None = None) -> str:
     """Returns Markdown tables: each variant's final score, and each task's scale."""
     scale = scales(panels, references)
-    rows = ["| policy | runs | IQM (95 % interval) |", "|---|---|---|"]
+    rows: list[list[str]] = []
     for kind in sorted({kind for lines in panels.values() for kind in lines}):
         end = final(panels, kind, y, scale)
         count = sum(len(lines[kind]) for lines in panels.values())
-        rows.append(
-            f"| {kind} | {count} | {end.iqm:.2f} ({end.low:.2f} to {end.high:.2f}) |"
-        )
-    rows += ["", "| environment | score 0 | score 1 |", "|---|---|---|"]
-    for task, ends in scale.items():
-        rows.append(f"| {task} | {' | '.join(map(significant, ends))} |")
-    return "\n".join(rows)
+        score = f"{end.iqm:.2f} ({end.low:.2f} to {end.high:.2f})"
+        rows.append([kind, str(count), score])
+    ends = [[task, *map(significant, ends)] for task, ends in scale.items()]
+    return "\n\n".join(
+        [
+            markdown(["policy", "runs", "IQM (95 % interval)"], rows),
+            markdown(["environment", "score 0", "score 1"], ends),
+        ]
+    )

@@ -22,7 +22,7 @@ from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.records import GenerationRecord
-from jax_es.runs.wording import spread
+from jax_es.runs.wording import markdown, spread
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
 AXES = {
@@ -251,8 +251,7 @@ def table(panels: Panels) -> str:
         for task, lines in panels.items()
         for kind, runs in sorted(lines.items())
     ]
-    head, *body = (f"| {' | '.join(row)} |" for row in [TABLE_HEADS, *rows])
-    return "\n".join([head, "|---" * len(TABLE_HEADS) + "|", *body])
+    return markdown(TABLE_HEADS, rows)
 
 
 def summary(runs: list[list[GenerationRecord]]) -> list[str]:

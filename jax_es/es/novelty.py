@@ -60,7 +60,6 @@ class NoveltyOptions:
     """Most descriptors that are kept (C); then the oldest goes."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self, "es.kwargs.")
         weight = self.fitness_weight
         require(

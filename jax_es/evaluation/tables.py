@@ -16,7 +16,7 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.files import whole_file
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.records import nulled
-from jax_es.runs.wording import significant
+from jax_es.runs.wording import markdown, significant
 
 STATISTICS = {
     "return_mean": np.mean,
@@ -236,11 +236,8 @@ def _aligned(rows: Sequence[dict[str, str]]) -> str:
     plain = {"run": rows[0]["run"], "method": OPENAI_ES.title, "not finite": "0"}
     plain["of intact"] = ""
     names = [n for n in rows[0] if {row[n] for row in rows} != {plain.get(n)}]
-    cells = [names, *([row[name] for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    head, *body = ("| " + " | ".join(map(str.ljust, c, widths)) + " |" for c in cells)
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([head, rule, *body])
+    cells = [[row[name] for name in names] for row in rows]
+    return markdown(names, cells, aligned=True)
 
 
 def write_csv(

@@ -19,7 +19,7 @@ from jax_es.illumination.settings import RULES, Rule, TrialConfig
 from jax_es.illumination.trials import Search
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
-from jax_es.runs.wording import counted, significant
+from jax_es.runs.wording import counted, markdown, significant
 from jax_es.streams import stream
 from jax_es.training.build import Damage
 from jax_es.training.objective import fitness, make_objective
@@ -236,7 +236,7 @@ def table(recoveries: Sequence[Recovery]) -> str:
     """
     heads = ["damage", "how the next elite is chosen", "trials", "first trial"]
     heads += ["best trial", "kept", "share of intact", "best of all elites"]
-    lines = [heads, ["---"] * len(heads)]
+    lines: list[list[str]] = []
     for (damage, rule), robots in by_damage_and_rule(recoveries).items():
         numbers = [
             (len(r.fitness), r.fitness[0], max(r.fitness), r.kept) for r in robots
@@ -249,7 +249,7 @@ def table(recoveries: Sequence[Recovery]) -> str:
         ]
         cells = [f"{trials:.0f}", *map(significant, medians), *shares]
         lines.append([damage, RULES[rule], *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(heads, lines)
 
 
 def _share(value: float) -> str:

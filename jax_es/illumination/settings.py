@@ -64,7 +64,6 @@ class ArchiveConfig:
     the lowest that there is, or elites that are worse diminish it."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self)
         require(
             self.archive == "grid" or len(self.cells) <= 1,
@@ -198,5 +197,4 @@ class TrialConfig:
     that happened to make it an elite. 0 trusts the archive."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self)

@@ -42,5 +42,4 @@ class CloningConfig:
     measures the loss on what was never seen."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self)

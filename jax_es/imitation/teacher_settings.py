@@ -56,7 +56,6 @@ class TeacherSettings:
     """TD3: gradient steps of the critics for each of the actor."""
 
     def __post_init__(self) -> None:
-        """Checks every field."""
         check_fields(self)
         require(
             self.learning_starts < self.steps,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_es.checks import ConfigError, check_types
-from jax_es.runs.files import read_json, whole_file
+from jax_es.runs.files import read_json, read_record, whole_file
 
 DIGESTS_FILE = "digests.json"
 DIGESTS = "digests"
@@ -112,7 +112,7 @@ def recorded(record: Path) -> Any:
     Raises:
         ConfigError: it cannot be read.
     """
-    values = read_json(record) if record.is_file() else {DIGESTS: {}}
+    values = read_record(record) if record.is_file() else {DIGESTS: {}}
     return values.get(DIGESTS) if isinstance(values, dict) else None
 
 

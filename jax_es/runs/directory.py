@@ -6,9 +6,11 @@ one configuration's runs, ``seed-0/``, ``seed-1/`` …, with a record of its own
 """
 
 import contextlib
+import copy
 import dataclasses
 import datetime
 import errno
+import functools
 import json
 import os
 import shlex
@@ -16,11 +18,20 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_es.checks import ConfigError, check_types, require
 from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, sealed
-from jax_es.runs.files import check_place, open_lock, read_json, whole_file, writing
+from jax_es.runs.files import (
+    MOST_RECORDS,
+    check_place,
+    forget_records,
+    open_lock,
+    read_record,
+    state_of,
+    whole_file,
+    writing,
+)
 from jax_es.runs.folders import (
     CONFIG_FILE,
     EVOLUTION_FILE,
@@ -124,30 +135,19 @@ class RunDirectory:
         return os.path.isfile(self.path / self.file)  # False for an impossible name
 
     def record(self) -> dict[str, Any]:
-        """Reads what :meth:`create` and :meth:`update` wrote."""
+        """Returns what :meth:`create` and :meth:`update` wrote, a copy."""
+        return copy.deepcopy(self._stored().record)
+
+    def config(self) -> TrainConfig:
+        """Returns the run's configuration."""
+        return self._stored().config
+
+    def _stored(self) -> "_Stored":
+        """Reads the record, once as long as it stays as it is."""
         if not self.exists():
             raise ConfigError(no_run(self.path))
         file = self.path / self.file
-        try:
-            record = _checked(read_json(file), self.file)
-        except (ValueError, TypeError) as error:
-            raise ConfigError(
-                f"{file} is not the configuration of a run "
-                f"({str(error).rstrip('.')}); restore it from a copy or choose another "
-                "run."
-            ) from error
-        try:
-            check_sealed(record)
-        except DamageError as error:
-            raise ConfigError(
-                f"{file} is damaged or was edited ({error}); restore it from a copy, "
-                f"or delete its entry {DIGESTS!r} to use it unchecked."
-            ) from error
-        return record
-
-    def config(self) -> TrainConfig:
-        """Reads the run's configuration."""
-        return from_dict(self.record()["config"])
+        return _read(file, state_of(file))
 
     def method(self) -> Method:
         """Says how the run was trained."""
@@ -209,6 +209,8 @@ class RunDirectory:
         record = sealed(record)
         with self._writing(), whole_file(self.path / self.file) as draft:
             draft.write_text(json.dumps(record, indent=2) + "\n")
+        forget_records()
+        _read.cache_clear()
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make it writable or choose another folder")
@@ -318,26 +320,56 @@ class RunDirectory:
             )
 
 
-def _checked(record: Any, file: str) -> dict[str, Any]:
+class _Stored(NamedTuple):
+    """What a record says; shared by all that read it."""
+
+    record: dict[str, Any]
+    config: Any
+    """A ``TrainConfig``, unless the record is :func:`jax_es.evolve`'s."""
+
+
+@functools.lru_cache(MOST_RECORDS)
+def _read(file: Path, state: tuple[int, ...]) -> _Stored:
+    """Reads and checks a record that is in this state (:func:`state_of`)."""
+    del state  # it tells results apart
+    try:
+        stored = _checked(read_record(file), file.name)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{file} is not the configuration of a run "
+            f"({str(error).rstrip('.')}); restore it from a copy or choose another "
+            "run."
+        ) from error
+    try:
+        check_sealed(stored.record)
+    except DamageError as error:
+        raise ConfigError(
+            f"{file} is damaged or was edited ({error}); restore it from a copy, "
+            f"or delete its entry {DIGESTS!r} to use it unchecked."
+        ) from error
+    return stored
+
+
+def _checked(record: Any, file: str) -> _Stored:
     """Returns a run's record if programs can read its entries.
 
     Raises:
         ValueError, TypeError: naming the entry.
     """
     if file == EVOLUTION_FILE:
-        return check_types(record, config=dict, fitness=str)
+        return _Stored(check_types(record, config=dict, fitness=str), None)
     needed = {"config": dict, "preset": str}
     if file == EXPERIMENT_FILE:
         needed |= {"num_seeds": int, "results": dict}
     check_types(record, **needed)
     check_types(record, **{name: OPTIONAL[name] for name in OPTIONAL if name in record})
-    from_dict(record["config"])
+    config = from_dict(record["config"])
     if "method" in record:
         Method.from_record(record["method"])
     if "init" in record:
         init = check_types(record["init"], run=str, checkpoint=int)
         Method.from_record(init.get("method"))
-    return record
+    return _Stored(record, config)
 
 
 def check_method(run: RunDirectory, method: Method) -> None:

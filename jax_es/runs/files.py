@@ -13,6 +13,9 @@ from jax_es.checks import ConfigError, require
 
 LOCK_FILE = ".lock"
 
+MOST_RECORDS = 128
+"""Records that a process keeps in memory."""
+
 
 def open_lock(folder: Path) -> IO[bytes]:
     """Makes a folder and locks it, until what it returns is closed.
@@ -46,6 +49,37 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not readable JSON: {error}") from error
+
+
+def state_of(file: Path) -> tuple[int, ...]:
+    """Returns what is another once a file was changed or replaced; empty for none."""
+    try:
+        now = os.stat(file)
+    except (OSError, ValueError):  # ValueError: an impossible name
+        return ()
+    return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+_records: dict[tuple[int, ...], Any] = {}
+"""What was read, by the state of its file."""
+
+
+def read_record(file: Path) -> Any:
+    """Reads a JSON file as :func:`read_json`, once as long as it stays as it is.
+
+    All callers share what it returns: none may change it.
+    """
+    state = state_of(file)
+    if state not in _records:
+        if len(_records) >= MOST_RECORDS:
+            _records.clear()
+        _records[state] = read_json(file)
+    return _records[state]
+
+
+def forget_records() -> None:
+    """Lets all records be read again: a clock may not tell two writes apart."""
+    _records.clear()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""How numbers are written for people, in lines, tables and pages."""
+"""How numbers and tables are written for people, in lines, files and pages."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -44,3 +44,30 @@ def spread(values: Sequence[float], form: Callable[[float], str] = significant) 
     texts = ["∞" if np.isinf(part) else form(part) for part in parts]
     texts = [text.replace("%", " %") for text in texts]
     return texts[0] if len(values) == 1 else "{} ({} to {})".format(*texts)
+
+
+def markdown(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], aligned: bool = False
+) -> str:
+    """Returns a Markdown table.
+
+    Args:
+        heads: of the columns.
+        rows: their cells.
+        aligned: whether its source has columns of one width each, for a terminal.
+
+    Example:
+        >>> print(markdown(["name", "n"], [["a", "10"]], aligned=True))
+        | name | n  |
+        |------|----|
+        | a    | 10 |
+    """
+    cells = [heads, *rows]
+    if aligned:
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        cells = [[*map(str.ljust, line, widths)] for line in cells]
+        rule = f"|{'|'.join('-' * (width + 2) for width in widths)}|"
+    else:
+        rule = f"|{' --- |' * len(heads)}"
+    head, *body = (f"| {' | '.join(line)} |" for line in cells)
+    return "\n".join([head, rule, *body])

@@ -5,6 +5,8 @@ members of a chunk. Their weights exist while their chunk is computed, and no lo
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -160,8 +162,14 @@ class FunctionFitness:
         read = _factored(own) if self._is_flax else frozenset()
         traced = self._traced(read, arguments)
         # What no layer reads in factors is added to the weights instead.
-        used = _used(traced, arguments)[1].get("perturbation", {})
-        unread = {path for path in read if not all(_at(used, path))}
+        _, is_used = partial_eval.dce_jaxpr(traced.jaxpr, [True])
+        _, own_used, *_ = jax.tree.structure(arguments).unflatten(is_used)
+        used = own_used.get("perturbation", {})
+        unread = {
+            path
+            for path in read
+            if not all(functools.reduce(operator.getitem, path, used))
+        }
         return self._traced(read - unread, arguments) if unread else traced
 
     def _traced(self, read: frozenset[tuple[str, ...]], arguments: Any) -> Any:
@@ -256,15 +264,3 @@ def _factored(own: Any) -> frozenset[tuple[str, ...]]:
         for path, change in found
         if isinstance(change, tuple)
     )
-
-
-def _used(traced: Any, arguments: Any) -> Any:
-    """Returns the arguments' tree of whether the result depends on each leaf."""
-    _, used = partial_eval.dce_jaxpr(traced.jaxpr, [True])
-    return jax.tree.structure(arguments).unflatten(used)
-
-
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        tree = tree[name]
-    return tree

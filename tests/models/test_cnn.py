@@ -118,15 +118,15 @@ def test_it_equals_numpys(policy, atol, random_params):
         ((96, 80, 3), "none"),
     ],
 )
-def test_images_of_any_size_have_a_network(shape, normalization):
+def test_images_of_any_size_have_a_network(shape, normalization, random_params):
     """Small ones, and those whose channels come last; each pixel counts."""
     config = CNNConfig(hidden_size=8, reference_size=6, normalization=normalization)
     policy = make_policy(config, shape, CHOICE)
-    params = jax.jit(policy.init)(jax.random.key(0))
+    params = random_params(policy)
     images = np.float32(np.random.default_rng(0).uniform(0.2, 1, (6, *shape)))
     variables: dict = {"params": params}
     if needs_reference(policy):
-        variables |= policy.prepare(variables, images)
+        variables |= jax.jit(policy.prepare)(variables, images)
 
     @jax.jit
     @jax.grad
@@ -136,13 +136,13 @@ def test_images_of_any_size_have_a_network(shape, normalization):
     assert (np.abs(slope(images[0])) > 0).mean() > 0.8
 
 
-def test_where_the_channels_are_changes_nothing():
+def test_where_the_channels_are_changes_nothing(random_params):
     """The same image, the same kernels; only the layer that reads them flat differs."""
     first, last = (
         make_policy(CNNConfig(normalization="none"), shape, CHOICE)
         for shape in ((3, 24, 28), (24, 28, 3))
     )
-    params = first.init(jax.random.key(0))
+    params = random_params(first)
     image = frames(1, seed=4)[0]
     image = np.resize(image, (3, 24, 28))
     np.testing.assert_array_equal(

@@ -1,6 +1,7 @@
 """Gradient descent on windows: by hand, over devices, and does it learn?"""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +47,12 @@ def episodes(actions="box", seed=0, num_episodes=8):
     return Episodes(observations, chosen, rewards, lengths)
 
 
+@functools.cache
+def drawn(policy):
+    """Initial weights; to compile what draws them takes seconds."""
+    return jax.jit(policy.init)(KEY)
+
+
 def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
     devices = Devices(jax.local_devices()[:num_devices])
     return Cloner(policy, config, devices, View(statistics), KEY)
@@ -53,7 +60,7 @@ def cloner_of(policy, config=CONFIG, num_devices=1, statistics=None):
 
 def learn(policy, config, data, num_devices=1, num_steps=8, statistics=None):
     cloner = cloner_of(policy, config, num_devices, statistics)
-    state, steps = cloner.place(cloner.init(jax.jit(policy.init)(KEY))), steps_of(data)
+    state, steps = cloner.place(cloner.init(drawn(policy))), steps_of(data)
     losses = []
     everywhere = np.arange(len(steps.last))
     starts = random_starts(everywhere, num_steps, config.batch_size, 0, 0)
@@ -89,7 +96,7 @@ def test_one_step_is_the_gradient_of_the_mean_over_real_steps(strict_jax):
     starts = np.array([0, steps.last[0] - 1])
     config = dataclasses.replace(CONFIG, dropout=0.0, warmup_steps=0)
     cloner = cloner_of(TRANSFORMER, config)
-    mean = jax.jit(TRANSFORMER.init)(KEY)
+    mean = drawn(TRANSFORMER)
     state, loss = cloner.descend(cloner.place(cloner.init(mean)), steps, starts)
 
     def mean_loss(mean):
@@ -142,7 +149,7 @@ def test_dropout_is_of_training_alone():
     """What is measured is the same twice, and not what a step of training has."""
     data, config = steps_of(episodes()), dataclasses.replace(CONFIG, dropout=0.5)
     cloner = cloner_of(TRANSFORMER, config)
-    state = cloner.place(cloner.init(jax.jit(TRANSFORMER.init)(KEY)))
+    state = cloner.place(cloner.init(drawn(TRANSFORMER)))
     measured = [cloner.loss(state.mean, data, np.arange(6)) for _ in range(2)]
     _, loss = cloner.descend(state, data, np.arange(6))
     assert measured[0] == measured[1]
@@ -151,7 +158,7 @@ def test_dropout_is_of_training_alone():
 
 def test_loss_of_windows_is_the_mean_over_their_steps():
     data = episodes()
-    steps, mean = steps_of(data), LINEAR.init(KEY)
+    steps, mean = steps_of(data), drawn(LINEAR)
     cloner = cloner_of(LINEAR, CONFIG, num_devices=4)
     starts = np.arange(17)  # three batches of 6, the last not full
     losses = LINEAR.imitation_loss(
