@@ -197,9 +197,7 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
         f"Resuming after generation {generation}:" if resume else "Training",
         config,
         state.es.mean,
-        f"{start}: {who} a generation, "
-        f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
-        f"slots at work{phase}",
+        f"{start}: {who} a generation, {_machines(parts)}{phase}",
         run.path,
     )
 
