@@ -314,7 +314,8 @@ class EnvConfig:
     max_episode_steps: Count | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
-    """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
+    """Whether falling ends an episode; only MuJoCo's walkers can be told
+    that it does not."""
     game: str | None = None
     """An Atari game of ale-py's in any spelling (hero, MsPacman), instead of id."""
     sticky_actions: Fraction = 0.0
@@ -354,7 +355,7 @@ class EnvConfig:
     def options(self) -> dict[str, Any]:
         """What makes the same task, besides the id.
 
-        An option at its default goes unsaid: most environments do not know it.
+        Options at their defaults are not passed: most environments do not know them.
         """
         options: dict[str, Any] = {"max_episode_steps": self.max_episode_steps}
         for field in dataclasses.fields(self):
@@ -414,8 +415,8 @@ class RolloutConfig:
     variation_range: Ranges = ()
     """MuJoCo's tasks: each of the population's episodes draws NAME (mass, friction,
     gravity, motors, observation-noise or delay) from LOW to HIGH, uniformly, both of a
-    pair alike. θ's own evaluation and what reads a run, such as evaluate, do without.
-    Once for each name; of several the last counts."""
+    pair alike. θ's own evaluation, and what reads a run, such as evaluate, vary
+    nothing. Once for each name; of several the last counts."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; one per available core on a CPU, or
     all local accelerators, if not given. A run keeps the number it began with."""

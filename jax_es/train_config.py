@@ -90,7 +90,7 @@ class TrainConfig:
     no limit if not given."""
     stop_at_return: Finite | None = None
     """Mean evaluation return at which the run ends, after the first generation that
-    reaches it; no matter if not given."""
+    reaches it; no limit if not given."""
     seed: NotNegative = 0
     """Seeds the weights, the noise and the environments."""
     checkpoint_every: Count = 1

@@ -404,32 +404,28 @@ def speed() -> str:
 
 
 def small_generations() -> str:
-    """How fast generations of 150,000 steps are, beside an older version."""
-    reports = {
-        version: [
-            read(file)
-            for file in sorted((RESULTS / "small_generations").glob(f"{version}-*"))
-        ]
-        for version in ("ede474c", "now")
-    }
+    """How fast generations of 150,000 steps are."""
+    files = sorted((RESULTS / "small_generations").glob("now-*"))
+    reports = [read(file) for file in files]
     lines = []
-    for name in [row["name"] for row in reports["now"][0]["rows"]]:
+    for name in [row["name"] for row in reports[0]["rows"]]:
         if "/length-" not in name:
             continue
         _, network, length = name.split("/")
-        line = [f"`{network}`", f"{int(length.removeprefix('length-')):,}"]
-        for runs in reports.values():
-            rows = [next(r for r in run["rows"] if r["name"] == name) for run in runs]
-            ratios = sorted(row["ratio_to_physics"] for row in rows)
-            spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-            speed = statistics.median(row["steps_per_second"] for row in rows)
-            line += [f"{statistics.median(ratios):.2f} ({spread})", f"{speed:,.0f}"]
-        lines.append(line)
-    runs, commit = len(reports["now"]), reports["now"][0]["versions"]["commit"]
-    heads = ["", "mean length", "ede474c", "steps/s", commit[:7], "steps/s"]
-    return table(heads, lines) + paragraph(
-        f"{machine(reports['now'][0], 'mujoco')}; ratios to physics, medians and range "
-        f"of {runs} runs of each version in turn (`results/small_generations.sh`)."
+        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
+        ratios = sorted(row["ratio_to_physics"] for row in rows)
+        speed = statistics.median(row["steps_per_second"] for row in rows)
+        lines.append(
+            [
+                f"`{network}`",
+                f"{int(length.removeprefix('length-')):,}",
+                f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                f"{speed:,.0f}",
+            ]
+        )
+    return table(["", "mean length", "ratio to physics", "steps/s"], lines) + paragraph(
+        f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs "
+        "(`results/small_generations.sh`)."
     )
 
 

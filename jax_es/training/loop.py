@@ -76,7 +76,7 @@ def begin(
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
     finished, limit = int(state.es.generation), config.max_env_steps
-    # As many are not too few: the run may have been killed in its final evaluation.
+    # Equality is allowed: the run may have been killed in its final evaluation.
     require(
         finished <= config.num_generations,
         f"num_generations must be at least {finished}, the generations that {run.path} "
