@@ -419,7 +419,8 @@ def small_generations() -> str:
             [
                 f"`{network}`",
                 f"{int(length.removeprefix('length-')):,}",
-                f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                f"{statistics.median(ratios):.2f} "
+                f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
                 f"{speed:,.0f}",
             ]
         )

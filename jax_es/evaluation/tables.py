@@ -158,7 +158,7 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     """Tests each sweep: do the returns depend on what was changed?
 
     The blocks of one run are its episodes. Those of several are the runs, each with its
-    mean return: episodes of one run are not independent samples of others. The base takes part,
+    mean return: a run's episodes are no samples of other runs. The base takes part,
     except where several target returns are compared with each other.
     """
     tests = []
