@@ -159,7 +159,7 @@ def random_returns(folder: Path) -> dict[str, str]:
     return found
 
 
-def trained(folder: str, is_short: bool = False) -> str:
+def trained(folder: str) -> str:
     """What the best θ of each run reaches, by ``evaluate --json`` beside the run."""
     rows = read_rows(RESULTS / folder)
     runs = [run for row in rows for run in row.runs]
@@ -175,8 +175,6 @@ def trained(folder: str, is_short: bool = False) -> str:
         costs += [f"{minutes * cores / 60:.1f}"] * (folder == "robots")
         lines.append([*row.start, spread(returns), *costs])
     heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "core-hours"]
-    if is_short:
-        return table(heads[:-1], [line[:-1] for line in lines]).rstrip()
     heads = heads[: len(lines[0])]
     cores_said = "; core-hours are minutes times cores" * (len(heads) == 7)
     said = paragraph(
@@ -187,6 +185,25 @@ def trained(folder: str, is_short: bool = False) -> str:
         f"are those of the whole run, medians{cores_said}. A run had {machines(runs)}."
     )
     return table(heads, lines) + said + commands(rows)
+
+
+def robots_short() -> str:
+    """The returns of the robots' presets and the minutes of a run, a line a task."""
+    policies = ["linear", "Decision Transformer, cache"]
+    best: dict[str, dict[str, tuple[float, str]]] = {}
+    for row in read_rows(RESULTS / "robots"):
+        returns = [
+            read(Path(run.path) / "evaluation.json")["return_mean"] for run in row.runs
+        ]
+        minutes = statistics.median(costs_of(run)[1] for run in row.runs) / 60
+        found = statistics.median(returns), f"{spread(returns)}, {minutes:.0f} min"
+        of_task = best.setdefault(row.task, {})
+        of_task[row.policy] = max(found, of_task.get(row.policy, found))
+    lines = [
+        [task, *(of_task[policy][1] for policy in policies)]
+        for task, of_task in best.items()
+    ]
+    return table(["task", "linear", "small transformer"], lines).rstrip()
 
 
 def robots_published() -> str:
@@ -536,7 +553,7 @@ TABLES = {
     "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
     "robots-published": robots_published,
-    "robots-short": lambda: trained("robots", is_short=True),
+    "robots-short": robots_short,
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
