@@ -168,7 +168,7 @@ class DecisionTransformerConfig(PolicyConfig):
     """Length of the timestep table, in environment steps; later ones share a row."""
     film: bool = False
     """Let the return-to-go also scale and shift each state's token (FiLM, arXiv
-    1709.07871): the token that chooses the action then hears of it directly."""
+    1709.07871): the token that chooses the action then reads it directly."""
     timestep_scale: float = 1.0
     """Standard deviation of the timestep table's initial entries."""
     head_scale: float = 1.0
