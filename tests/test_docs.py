@@ -55,7 +55,16 @@ WITH_CODE = [
     p for p, text in PAGES.items() if "```python\n" in text and p != OBJECTIVES
 ]
 
-OF_OTHERS = {"check", "debug", "exclude-editable", "help", "logdir", "lr", "policy"}
+OF_OTHERS = {
+    "check",
+    "debug",
+    "exclude-editable",
+    "help",
+    "help-all",
+    "logdir",
+    "lr",
+    "policy",
+}
 OF_OTHERS |= {"strategy", "objective", "fine-tune", "es.objective-kwargs.weight"}
 OF_OTHERS |= {"es.objective-kwargs.NAME", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyOptions)}
@@ -349,6 +358,9 @@ def test_a_notebooks_page_shows_its_cells_and_outputs():
         "![What the cell draws](name-1.png)\n\n|a|\n"
     )
     assert pictures == {"name-1.png": b"PNG"}
+    html = hooks.on_page_content("<p><code>train --es.sigma 0.1</code> -- </p>")
+    option = '<span class="option">--es.sigma</span>'
+    assert html == f"<p><code>train {option} 0.1</code> -- </p>"
 
 
 def test_ci_runs_the_test_command():

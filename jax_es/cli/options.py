@@ -315,15 +315,18 @@ def parse_options(
 def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     """Moves ``--env.kwargs.NAME VALUE``, whose names tyro cannot know, to the default.
 
-    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them.
+    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them;
+    what belongs to a field that it lacks stays.
     """
     rest, outer = list(argv), typing.cast(Any, default)
     inner: Any = getattr(outer, "config", outer)
     for argument in argv:
         name = argument.partition("=")[0]
-        if name.removeprefix("--").replace("-", "_").startswith(KWARGS):
+        dotted = name.removeprefix("--").replace("-", "_")
+        part, _, key = dotted.partition(".")
+        if dotted.startswith(KWARGS) and hasattr(inner, part):
             value = _literal(take_option(rest, name))
-            part, where, key = name.removeprefix("--").replace("-", "_").split(".", 2)
+            where, _, key = key.partition(".")
             old = getattr(inner, part)
             new = {
                 part: dataclasses.replace(
@@ -429,11 +432,11 @@ def _short_help(argv: list[str]) -> Iterator[None]:
         return tyros(argument) or any(FEW_NEED.fullmatch(name) for name in names)
 
     if {"-h", "--help"} & {*argv} and HELP_ALL_OPTION not in _typed:
-        tyro_arguments.ArgumentDefinition.is_suppressed = is_left_out
+        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, is_left_out)
     try:
         yield
     finally:
-        tyro_arguments.ArgumentDefinition.is_suppressed = tyros
+        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, tyros)
 
 
 # tyro's own keeps the line breaks of indented docstrings, and wraps once more.
