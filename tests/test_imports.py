@@ -222,6 +222,15 @@ def test_importing_the_package_starts_nothing():
     assert not {"jax", "flax", "gymnasium", "mujoco"} & set(loaded.stdout.split())
 
 
+def test_train_policy_chooses_the_devices():
+    """What it imports has not started JAX: evosax would."""
+    code = (
+        "import jax_es; jax_es.train_policy; from jax._src import xla_bridge; "
+        "raise SystemExit(xla_bridge.backends_are_initialized())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [

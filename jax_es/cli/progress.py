@@ -257,7 +257,8 @@ def ending(limits: Sequence[str], generations: int, env_steps: int) -> str:
     """Says why a run is over."""
     return (
         f"Ended after {counted(generations, 'generation')} and "
-        f"{counted(env_steps, 'environment step')}: {' and '.join(limits)} reached."
+        f"{counted(env_steps, 'environment step')}: "
+        + (f"{' and '.join(limits)} reached." if limits else "a callback ended it.")
     )
 
 
