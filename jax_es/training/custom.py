@@ -110,6 +110,7 @@ def reported_to(es: ESConfig) -> Reported:
     """Returns which numbers of ``info`` an objective reads."""
     if not is_own(es.objective):
         return Reported()
+    make_own_objective(es)  # before any work: its arguments are checked
     return getattr(find("--objective", es.objective), "reported", Reported())
 
 
