@@ -248,7 +248,7 @@ def with_game(config: TrainConfig) -> TrainConfig:
     """Returns the configuration with a game's name replaced by the game's id.
 
     Raises:
-        ValueError: nobody knows the game.
+        ValueError: the game is unknown.
     """
     if config.env.game is None:
         return config

@@ -148,8 +148,8 @@ def note_unnamed(config: TrainConfig) -> str:
     if not unnamed:
         return ""
     return (
-        f"Of this Python process alone: {', '.join(unnamed)}. Programs cannot import "
-        "it to resume or evaluate the run; in a file of its own it has a name for them."
+        f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
+        "or evaluate the run. Write it into a file of its own, and programs can."
     )
 
 
