@@ -14,6 +14,9 @@ ROOT = Path(__file__).parents[1]
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(<code>)(?:~[\w.]*\.)?")
 """What Sphinx reads before a name in a docstring; a page shows the name alone."""
 
+CODE = re.compile(r"<code>[^<]*</code>")
+OPTION = re.compile(r"(?<![\w-])--?\w[\w.-]*")
+
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds a page for each notebook, with its pictures, and those of the root."""
@@ -31,9 +34,14 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Leaves out the roles of docstrings, and one colon of two before code."""
+    """Leaves out the roles of docstrings, and one colon of two before code.
+
+    An option in a text gets a class, since browsers end lines after its hyphens.
+    """
     html = html.replace("::</p>", ":</p>")
-    return ROLE.sub(r"\1", html)
+    html = ROLE.sub(r"\1", html)
+    option = r'<span class="option">\g<0></span>'
+    return CODE.sub(lambda code: OPTION.sub(option, code[0]), html)
 
 
 def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:

@@ -96,7 +96,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
             side (about 3 % of the environments at most).
 
     Raises:
-        ValueError: nobody knows the game, ale-py is not installed, or a number is out
+        ValueError: the game is unknown, ale-py is not installed, or a number is out
             of its range.
     """
 
@@ -243,7 +243,7 @@ def make_single_atari_env(
         **options: fields of :class:`AtariOptions`.
 
     Raises:
-        ValueError: nobody knows the game, or ale-py or OpenCV is not installed.
+        ValueError: the game is unknown, or ale-py or OpenCV is not installed.
     """
     env_id, chosen = env_id_of(game), AtariOptions(**options)
     from gymnasium.wrappers import (
@@ -307,7 +307,7 @@ def env_id_of(game: str) -> str:
     """Returns Gymnasium's id of a game: ``hero``, ``Hero``, ``ALE/Hero-v5``.
 
     Raises:
-        ValueError: nobody knows the game, or ale-py is not installed.
+        ValueError: the game is unknown, or ale-py is not installed.
 
     Example:
         >>> env_id_of("ms_pacman")

@@ -160,7 +160,7 @@ def damage(env_id: str, text: str) -> Damage:
             (a motor is named as the joint that it moves).
 
     Raises:
-        ValueError: there is no such damage; it lists those that there are.
+        ValueError: there is no such damage; the error lists the valid ones.
 
     Example:
         >>> damage("Hopper-v5", "foot_joint=0.5").strength.tolist()

@@ -1,6 +1,6 @@
 """Faults of a user's environment, or other code, told apart from faults of ours.
 
-An environment may raise, end the process, or return what nobody can use. Each of these
+An environment may raise, end the process, or return something invalid. Each of these
 becomes one exception that names the environment and what it did, whichever way it is
 stepped.
 """

@@ -54,7 +54,7 @@ def make(
         :class:`envs.base.EpisodeVectorEnv`.
 
     Raises:
-        ValueError: nobody knows the id, or the environment needs a package that is not
+        ValueError: the id is unknown, or the environment needs a package that is not
             installed; or an option has a wrong value.
         EnvironmentFailure: the environment raises while it is imported or built.
 

@@ -73,7 +73,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             task cannot go on in an unhealthy state, it has no such descriptor, or
             MuJoCo cannot load the model.
         EnvironmentFailure: here and in every method, if a robot's task raises or
-            returns what nobody can use.
+            returns something invalid.
     """
 
     supported: ClassVar[tuple[str, ...]] = tuple(TASKS)

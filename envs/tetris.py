@@ -253,7 +253,7 @@ def _bertsekas(
         heights: ``[m, 10]`` with the piece, full rows still there.
     """
     lines = _is_full(walls, shapes, bottom).sum(axis=1)
-    # Removing rows may open holes: those few walls are computed anew.
+    # Removing rows may open holes: those few walls are computed again.
     removed = np.flatnonzero(lines)
     after, _ = _dropped(walls[removed], shapes[removed], bottom[removed])
     heights[removed] = heights_of(after)

@@ -1,7 +1,7 @@
 """Deceptive tasks: going ahead is paid, and ends in a U of walls.
 
-Whoever follows the reward alone stays in the dead end; the way on begins with a detour
-that pays nothing. Gymnasium's Ant and Humanoid are as they are, rewards and
+A policy that follows the reward alone stays in the dead end; the way on begins with a
+detour that pays nothing. Gymnasium's Ant and Humanoid are as they are, rewards and
 observations included, with the trap of Conti et al. (2018, arXiv 1712.06560) in front
 of them; a point that two motors push is simple enough to learn in a minute.
 """

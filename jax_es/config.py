@@ -313,7 +313,8 @@ class EnvConfig:
     max_episode_steps: Count | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
-    """Whether falling ends an episode; MuJoCo's walkers alone can do without."""
+    """Whether falling ends an episode; only MuJoCo's walkers can be told
+    that it does not."""
     game: str | None = None
     """An Atari game of ale-py's in any spelling (hero, MsPacman), instead of id."""
     sticky_actions: Fraction = 0.0
@@ -353,7 +354,7 @@ class EnvConfig:
     def options(self) -> dict[str, Any]:
         """What makes the same task, besides the id.
 
-        An option at its default goes unsaid: most environments do not know it.
+        Options at their defaults are not passed: most environments do not know them.
         """
         options: dict[str, Any] = {"max_episode_steps": self.max_episode_steps}
         for field in dataclasses.fields(self):
@@ -390,17 +391,17 @@ class RolloutConfig:
     given. Each holds one member's weights; results depend on it by rounding alone. A
     run keeps the number it began with. With --workers, of each worker."""
     slots_per_core: Count = 64
-    """Slots for each device on a CPU, about: what deals a few episodes a slot out
-    evenly. For each core with an accelerator. Read if num_slots is not given."""
+    """Slots for each device on a CPU, or for each core with an accelerator; somewhat
+    more or fewer where these share episodes out evenly. Not read with num_slots."""
     num_threads: Thousands | None = None
     """Threads that step the environments; one per available core if not given. Games
     have one for each eight slots at least. With vectorization_mode async, how many
     processes step at the same time."""
     vectorization_mode: Literal["sync", "async"] | None = None
-    """How environments step that have no threads, neither MuJoCo's nor games: one after
-    the other (sync, the default), or each slot's in a process of its own (async, for
-    steps of more than about half a millisecond; at most 8 slots a core if num_slots is
-    not given)."""
+    """How environments other than MuJoCo's and games, which have threads, step: one
+    after the other (sync, the default), or each slot's in a process of its own (async,
+    for steps of more than about half a millisecond; at most 8 slots a core if num_slots
+    is not given)."""
     num_substeps: Thousands | None = None
     """MuJoCo's tasks: train in coarse physics, with this many physics steps in an
     environment step; the task's own if not given. What reads a run, such as evaluate,
@@ -411,15 +412,15 @@ class RolloutConfig:
     physics step, and make it easier to stay up."""
     variation_range: Ranges = ()
     """MuJoCo's tasks: each of the population's episodes draws NAME (mass, friction,
-    gravity, motors, observation-noise or delay) from LOW to HIGH, uniformly, both of a
-    pair alike. θ's own evaluation and what reads a run, such as evaluate, do without.
-    Once for each name; of several the last counts."""
+    gravity, motors, observation-noise or delay) from LOW to HIGH, uniformly, the same
+    for both of a pair. θ's own evaluation, and what reads a run, such as evaluate, vary
+    nothing. Once for each name; of several the last counts."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; one per available core on a CPU, or
     all local accelerators, if not given. A run keeps the number it began with."""
     shard_size: Count | None = None
-    """Episodes that a worker of --workers takes at a time; as the population's size
-    asks for if not given. Results depend on it by rounding alone, and never on the
+    """Episodes that a worker of --workers takes at a time; chosen by the population's
+    size if not given. Results depend on it by rounding alone, and never on the
     number of workers."""
     num_groups: Count | None = None
     """Groups of slots that take turns: while one's actions are computed, another's

@@ -1,6 +1,6 @@
 """Settings for tasks that have no preset of their own, by what their policies see.
 
-They must do without knowing the task, so that
+They cannot know the task, so
 
 - fitness is ranked: its scale and its offset do not matter, and where all members
   return alike, θ stays where it is;

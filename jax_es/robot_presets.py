@@ -200,9 +200,9 @@ _CHEETAH: dict[str, Any] = {
 }
 
 ROBOT_PRESETS: dict[str, dict[str, TrainConfig]] = {
-    # Kept up by its bonus alone: without it, falling at once would cost least. One
-    # start is luck, and so is a θ that stays up in ten: a member's fitness is the mean
-    # of eight, the same for all of a generation.
+    # Kept up by its bonus alone: without it, falling at once would cost least. A
+    # single start is too noisy, and so are ten for θ: a member's fitness is the mean of
+    # eight, the same for all of a generation.
     "inverted-double-pendulum": _task(
         "InvertedDoublePendulum-v5",
         transformer(9300.0),

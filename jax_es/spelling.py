@@ -30,7 +30,7 @@ _ARGUMENTS = {
 
 @contextlib.contextmanager
 def program_runs() -> Iterator[None]:
-    """Says that whoever reads errors typed a command line."""
+    """Says that errors are read by somebody who typed a command line."""
     token = _is_program.set(True)
     try:
         yield
@@ -57,7 +57,7 @@ def as_fields(text: str) -> str:
 
 def _as_argument(match: re.Match[str]) -> str:
     if match["command"]:
-        return match[0]  # typed into a shell, whoever reads it
+        return match[0]  # typed into a shell in either case
     if match["resume"]:
         return _ARGUMENTS["resume"]
     name = match["name"].replace("-", "_")

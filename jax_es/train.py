@@ -78,7 +78,7 @@ class Arguments(RunArguments, WorkerArguments):
     seeds count up from --seed. A single run if not given."""
     track: Literal["wandb"] | None = None
     """Where curves are sent, besides metrics.jsonl and TensorBoard's events: wandb is
-    Weights & Biases (extra track). To be said again on a resume."""
+    Weights & Biases (extra track). Repeat it on a resume."""
 
 
 @program

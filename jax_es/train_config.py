@@ -90,14 +90,14 @@ class TrainConfig:
     no limit if not given."""
     stop_at_return: Finite | None = None
     """Mean evaluation return at which the run ends, after the first generation that
-    reaches it; no matter if not given."""
+    reaches it; no limit if not given."""
     seed: NotNegative = 0
     """Seeds the weights, the noise and the environments."""
     checkpoint_every: Count = 1
     """Generations between checkpoints; a stop signal always writes one."""
     init: str | None = None
-    """A run whose θ this one begins with, or a folder of runs seed-0, seed-1, …, of
-    which the one with this run's seed; drawn by the seed if not given."""
+    """A run from whose θ this one starts, or a folder of runs seed-0, seed-1, …, of
+    which the one with this run's seed is taken. If not given, the seed draws θ."""
     init_checkpoint: str = "best"
     """The checkpoint of init's run: best, last or a number; read with init only."""
     phases: Annotated[tuple[Phase, ...], _PHASES_FILE] = ()

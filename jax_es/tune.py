@@ -188,7 +188,7 @@ def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:
     _say(
         f"Best: trial {best.number}, {significant(value)} ({options.value} over "
         f"{options.seeds} seeds): {tuning.trial_folder(path, best.number).path}\n"
-        f"Train it anew: {again}\n"
+        f"Train it again: {again}\n"
         f"Pictures: {' '.join(map(str, pictures))}"
     )
 

@@ -20,8 +20,8 @@ class PolicyConfig:
     sample_actions: bool = False
     """Discrete actions: draw from the logits' softmax instead of the largest one."""
     action_bins: int | None = None
-    """Real actions: each number is one of so many evenly spaced ones, from bound to
-    bound, that of the largest logit; tanh of one output if not given."""
+    """Real actions: each number is one of this many, evenly spaced between its bounds,
+    chosen by the largest logit; if not given, it is the tanh of one output."""
 
     def __post_init__(self):
         """Checks the fields; subclasses extend it."""
@@ -164,7 +164,7 @@ class DecisionTransformerConfig(PolicyConfig):
     """Length of the timestep table, in environment steps; later ones share a row."""
     film: bool = False
     """Let the return-to-go also scale and shift each state's token (FiLM, arXiv
-    1709.07871): the token that chooses the action then hears of it directly."""
+    1709.07871): the token that chooses the action then reads it directly."""
     timestep_scale: float = 1.0
     """Standard deviation of the timestep table's initial entries."""
     head_scale: float = 1.0

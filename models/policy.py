@@ -237,7 +237,7 @@ def from_environment(
         config: says whether real-valued actions are scaled.
         actions: the action space.
         action: ``[..., A]``, ``[...]`` integers, or ``[..., *shape]`` integers of
-            several choices, whoever chose it.
+            several choices.
 
     Returns:
         What :func:`to_environment` makes that action of; an action that the network

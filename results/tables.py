@@ -159,7 +159,7 @@ def random_returns(folder: Path) -> dict[str, str]:
     return found
 
 
-def trained(folder: str, is_short: bool = False) -> str:
+def trained(folder: str) -> str:
     """What the best θ of each run reaches, by ``evaluate --json`` beside the run."""
     rows = read_rows(RESULTS / folder)
     runs = [run for row in rows for run in row.runs]
@@ -175,8 +175,6 @@ def trained(folder: str, is_short: bool = False) -> str:
         costs += [f"{minutes * cores / 60:.1f}"] * (folder == "robots")
         lines.append([*row.start, spread(returns), *costs])
     heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "core-hours"]
-    if is_short:
-        return table(heads[:-1], [line[:-1] for line in lines]).rstrip()
     heads = heads[: len(lines[0])]
     cores_said = "; core-hours are minutes times cores" * (len(heads) == 7)
     said = paragraph(
@@ -187,6 +185,25 @@ def trained(folder: str, is_short: bool = False) -> str:
         f"are those of the whole run, medians{cores_said}. A run had {machines(runs)}."
     )
     return table(heads, lines) + said + commands(rows)
+
+
+def robots_short() -> str:
+    """The returns of the robots' presets and the minutes of a run, a line a task."""
+    policies = ["linear", "Decision Transformer, cache"]
+    best: dict[str, dict[str, tuple[float, str]]] = {}
+    for row in read_rows(RESULTS / "robots"):
+        returns = [
+            read(Path(run.path) / "evaluation.json")["return_mean"] for run in row.runs
+        ]
+        minutes = statistics.median(costs_of(run)[1] for run in row.runs) / 60
+        found = statistics.median(returns), f"{spread(returns)}, {minutes:.0f} min"
+        of_task = best.setdefault(row.task, {})
+        of_task[row.policy] = max(found, of_task.get(row.policy, found))
+    lines = [
+        [task, *(of_task[policy][1] for policy in policies)]
+        for task, of_task in best.items()
+    ]
+    return table(["task", "linear", "small transformer"], lines).rstrip()
 
 
 def robots_published() -> str:
@@ -404,32 +421,29 @@ def speed() -> str:
 
 
 def small_generations() -> str:
-    """How fast generations of 150,000 steps are, beside an older version."""
-    reports = {
-        version: [
-            read(file)
-            for file in sorted((RESULTS / "small_generations").glob(f"{version}-*"))
-        ]
-        for version in ("ede474c", "now")
-    }
+    """How fast generations of 150,000 steps are."""
+    files = sorted((RESULTS / "small_generations").glob("now-*"))
+    reports = [read(file) for file in files]
     lines = []
-    for name in [row["name"] for row in reports["now"][0]["rows"]]:
+    for name in [row["name"] for row in reports[0]["rows"]]:
         if "/length-" not in name:
             continue
         _, network, length = name.split("/")
-        line = [f"`{network}`", f"{int(length.removeprefix('length-')):,}"]
-        for runs in reports.values():
-            rows = [next(r for r in run["rows"] if r["name"] == name) for run in runs]
-            ratios = sorted(row["ratio_to_physics"] for row in rows)
-            spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-            speed = statistics.median(row["steps_per_second"] for row in rows)
-            line += [f"{statistics.median(ratios):.2f} ({spread})", f"{speed:,.0f}"]
-        lines.append(line)
-    runs, commit = len(reports["now"]), reports["now"][0]["versions"]["commit"]
-    heads = ["", "mean length", "ede474c", "steps/s", commit[:7], "steps/s"]
-    return table(heads, lines) + paragraph(
-        f"{machine(reports['now'][0], 'mujoco')}; ratios to physics, medians and range "
-        f"of {runs} runs of each version in turn (`results/small_generations.sh`)."
+        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
+        ratios = sorted(row["ratio_to_physics"] for row in rows)
+        speed = statistics.median(row["steps_per_second"] for row in rows)
+        lines.append(
+            [
+                f"`{network}`",
+                f"{int(length.removeprefix('length-')):,}",
+                f"{statistics.median(ratios):.2f} "
+                f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                f"{speed:,.0f}",
+            ]
+        )
+    return table(["", "mean length", "ratio to physics", "steps/s"], lines) + paragraph(
+        f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs "
+        "(`results/small_generations.sh`)."
     )
 
 
@@ -539,7 +553,7 @@ TABLES = {
     "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
     "robots-published": robots_published,
-    "robots-short": lambda: trained("robots", is_short=True),
+    "robots-short": robots_short,
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),

@@ -145,7 +145,7 @@ def variant(
 
     Args:
         config: of the run.
-        method: how it was trained; OpenAI-ES goes without saying.
+        method: how it was trained; OpenAI-ES is not named.
         before: how the run was trained whose θ it began with, if any.
 
     Example:
@@ -285,7 +285,7 @@ def _separation(task: str, lines: Lines) -> str:
     values = "; ".join(f"{kind}: {spread(last[kind])}" for kind in ordered)
     said = f"{task}, last evaluation, median and range: {values}."
     if min(map(len, last.values())) == 1:
-        return f"{said} One seed tells nothing apart."
+        return f"{said} A single seed shows no difference."
     apart = []
     for a, b in itertools.combinations(ordered, 2):
         n, m = len(last[a]), len(last[b])

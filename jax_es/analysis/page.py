@@ -148,10 +148,12 @@ class Variant:
                 for run in self.runs
             )
         )
-        unsaid = {*self.newer, "rollout.num_devices"}  # the program fills these in
-        commands = [command(run.config, preset, 1, unsaid, method) for run in self.runs]
+        left_out = {*self.newer, "rollout.num_devices"}  # the program fills these in
+        commands = [
+            command(run.config, preset, 1, left_out, method) for run in self.runs
+        ]
         if is_experiment:
-            commands = [command(self.first.config, preset, len(seeds), unsaid)]
+            commands = [command(self.first.config, preset, len(seeds), left_out)]
         # Somebody else's record may say anything, and this line is pasted.
         recorded = self.record.get("git_commit") or ""
         if commit := re.fullmatch(r"([0-9a-f]{7,64})(\+?)", recorded):

@@ -1,8 +1,8 @@
 """Measures a network's rows: ``python -m jax_es.benchmarks.measure ROWS OPTIONS``.
 
 ``benchmark.py`` starts such a process for each network, so that its devices and its
-peak of memory are its own. Whatever is timed has run once before, so that nothing is
-compiled under the clock. A generation here is one of training without θ's own episodes:
+peak of memory are its own. What is timed has run once before, so that no time
+goes into compilation. A generation here is one of training without θ's own episodes:
 ten among ten thousands, they would be a large part of the small ones measured here.
 """
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tyro
+from tyro import _arguments as tyro_arguments
 from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
@@ -42,6 +43,15 @@ ENVIRONMENT_ERROR = 1
 
 DEBUG_OPTION = "--debug"
 """Every program takes it."""
+
+HELP_ALL_OPTION = "--help-all"
+"""As ``--help``, with the options that few need."""
+
+FEW_NEED = re.compile(
+    r"--env\.(game|sticky-actions|reward-clipping|noop-max|terminate-on-life-loss"
+    r"|full-action-space)|--es\.(command|obedience)-.*|--policy\.film"
+)
+"""Options that only games or obedience need; ``--help`` leaves them out."""
 
 T = TypeVar("T")
 
@@ -88,7 +98,11 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
     def main(argv: list[str] | None = None) -> int:
         warnings.formatwarning = _warning
         given = sys.argv[1:] if argv is None else argv
-        arguments = [argument for argument in given if argument != DEBUG_OPTION]
+        arguments = [
+            "--help" if argument == HELP_ALL_OPTION else argument
+            for argument in given
+            if argument != DEBUG_OPTION
+        ]
         _fields.clear()
         _typed.clear()
         _typed.update(each.partition("=")[0].replace("_", "-") for each in given)
@@ -280,8 +294,10 @@ def parse_options(
         reason = _reason(event, [option(name).removeprefix("--") for name in names])
         raise InputError(f"{reason} (--help lists all options)")
 
+    if description and HELP_ALL_OPTION not in _typed:
+        description += f"\n\n{HELP_ALL_OPTION} lists those of games and obedience, too."
     usage = " [PRESET] [--policy KIND]" if default else ""
-    with tyro_errors.on_parse_error(reject):
+    with tyro_errors.on_parse_error(reject), _short_help(argv):
         parsed = tyro.cli(
             arguments,
             args=argv,
@@ -299,15 +315,18 @@ def parse_options(
 def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     """Moves ``--env.kwargs.NAME VALUE``, whose names tyro cannot know, to the default.
 
-    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them.
+    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them;
+    what belongs to a field that it lacks stays.
     """
     rest, outer = list(argv), typing.cast(Any, default)
     inner: Any = getattr(outer, "config", outer)
     for argument in argv:
         name = argument.partition("=")[0]
-        if name.removeprefix("--").replace("-", "_").startswith(KWARGS):
+        dotted = name.removeprefix("--").replace("-", "_")
+        part, _, key = dotted.partition(".")
+        if dotted.startswith(KWARGS) and hasattr(inner, part):
             value = _literal(take_option(rest, name))
-            part, where, key = name.removeprefix("--").replace("-", "_").split(".", 2)
+            where, _, key = key.partition(".")
             old = getattr(inner, part)
             new = {
                 part: dataclasses.replace(
@@ -401,6 +420,23 @@ def _wrapped(text: str) -> str:
     fill = functools.partial(textwrap.fill, break_on_hyphens=False)
     width = shutil.get_terminal_size().columns
     return "\n\n".join(fill(part, width) for part in text.split("\n\n"))
+
+
+@contextlib.contextmanager
+def _short_help(argv: list[str]) -> Iterator[None]:
+    """Leaves what few need out of ``--help``, unless ``--help-all`` was typed."""
+    tyros = tyro_arguments.ArgumentDefinition.is_suppressed
+
+    def is_left_out(argument: tyro_arguments.ArgumentDefinition) -> bool:
+        names = argument.lowered.name_or_flags
+        return tyros(argument) or any(FEW_NEED.fullmatch(name) for name in names)
+
+    if {"-h", "--help"} & {*argv} and HELP_ALL_OPTION not in _typed:
+        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, is_left_out)
+    try:
+        yield
+    finally:
+        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, tyros)
 
 
 # tyro's own keeps the line breaks of indented docstrings, and wraps once more.

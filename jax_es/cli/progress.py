@@ -1,13 +1,14 @@
 """What a run shows while it trains: a live bar, or plain lines in a log.
 
 On a terminal a bar stays at the bottom, with the time left and the last generation's
-values: how good the policy is, where the time goes. Anywhere else (a file, a pipe, a
-dumb terminal) each generation prints one ASCII line of names and values separated by
-blanks, so that ``line.split()`` alternates between them::
+values. Anywhere else (a file, a pipe, a dumb terminal) each generation prints one ASCII
+line of names and values separated by blanks, so that ``line.split()`` alternates
+between them; the last names are left out where a line would be too long::
 
-    generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  length  812.4 …
+    generation   12/200  evaluation  5321.0  mean  4980.2  max  6120.5  …  left 0:20:15
 
-In a notebook each of these lines takes the place of the one before.
+In a notebook each of these lines takes the place of the one before. What took the time
+is in ``metrics.jsonl``; ``python -m jax_es.plot --figure time`` draws it.
 """
 
 import math
@@ -31,6 +32,9 @@ from jax_es.train_config import TrainConfig, policy_kind
 _REDRAW_SECONDS = 0.25
 """Drawing costs milliseconds, so it is done at most this often."""
 
+_LINE_WIDTH = 100
+"""Of a plain line, at most; in columns."""
+
 
 class Layout(NamedTuple):
     """What a kind of training calls its parts, and what it shows of them."""
@@ -40,7 +44,8 @@ class Layout(NamedTuple):
     part: str
     """What is counted within one of them."""
     fields: Callable[[Any], list[str]]
-    """A finished unit's record → names and values, aligned for a plain line."""
+    """A finished unit's record → names and values, aligned for a plain line; the most
+    important come first."""
 
 
 class _Bar(RichProgress):
@@ -172,10 +177,17 @@ class Progress:
         self._bar.values = [*self._layout.fields(record), *self._more()]
         self._show()
         if self._bar.disable:
-            left = f"left {self._task.fields['left']:>8}"
-            count = self._count(is_aligned=True)
-            line = "  ".join([f"{self._unit}  {count}", *self._bar.values, left])
-            self._print(line, in_place=self._is_notebook)
+            self._print(self._line(), in_place=self._is_notebook)
+
+    def _line(self) -> str:
+        """Returns a generation's plain line, with as many values as fit."""
+        line = f"{self._unit}  {self._count(is_aligned=True)}"
+        left = f"  left {self._task.fields['left']}"
+        for value in self._bar.values:
+            if len(f"{line}  {value}{left}") > _LINE_WIDTH:
+                break
+            line += f"  {value}"
+        return line + left
 
     def _count(self, is_aligned: bool = False) -> str:
         """Says how far the run is towards what will end it."""
@@ -183,8 +195,8 @@ class Progress:
         width = len(str(most)) if is_aligned else 0
         if steps is None or self._total == most:
             return f"{self._generation:{width}}/{most}"
-        of_steps = len(str(steps)) if is_aligned else 0
-        return f"{self._generation:{width}}  steps {self._env_steps:{of_steps}}/{steps}"
+        share = min(self._env_steps / steps, 1.0)
+        return f"{self._generation:{width}}  steps {share:{4 if is_aligned else 0}.0%}"
 
     def _print(self, line: str, in_place: bool = False) -> None:
         """Prints a line; one in place stays open until the next takes its place."""
@@ -207,19 +219,13 @@ class Progress:
 
 
 def _fields(record: GenerationRecord) -> list[str]:
-    """Returns how good the policy is, where time went, and how full slots were."""
-    total = record.seconds_total or math.inf
+    """Returns how good the policy is, and how fast it learns."""
     return [
         named("evaluation", record.evaluation_return_mean),
         named("mean", record.return_mean),
         named("max", record.return_max),
-        f"length {record.episode_length_mean:7.1f}",
-        f"steps/s {record.env_steps_per_second:7.0f}",
-        f"policy {record.seconds_policy / total:>4.0%}",
-        f"environment {record.seconds_environment / total:>4.0%}",
-        f"noise {record.seconds_noise / total:>4.0%}",
-        f"update {record.seconds_update / total:>4.0%}",
-        f"busy {record.slot_utilization:>4.0%}",
+        f"length {record.episode_length_mean:5.0f}",
+        f"steps/s {record.env_steps_per_second:6.0f}",
     ]
 
 
@@ -251,7 +257,8 @@ def ending(limits: Sequence[str], generations: int, env_steps: int) -> str:
     """Says why a run is over."""
     return (
         f"Ended after {counted(generations, 'generation')} and "
-        f"{counted(env_steps, 'environment step')}: {' and '.join(limits)} reached."
+        f"{counted(env_steps, 'environment step')}: "
+        + (f"{' and '.join(limits)} reached." if limits else "a callback ended it.")
     )
 
 

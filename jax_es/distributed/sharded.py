@@ -20,8 +20,8 @@ from jax_es.types import PyTree
 class ShardedEvaluator:
     """The :class:`~jax_es.rollout.evaluator.Evaluator` of many processes.
 
-    A shard is a number of successive tasks, whoever runs it, and results are joined in
-    the order of the shards: no number depends on the workers.
+    A shard is a number of successive tasks. Any worker may run it, and results are
+    joined in the order of the shards: no number depends on the workers.
 
     Args:
         workers: who evaluates.

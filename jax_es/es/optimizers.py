@@ -73,7 +73,7 @@ def add_anchored_decay(decay: float) -> optax.GradientTransformation:
     """Adds −λ(θ − θ₀) to the updates: weight decay towards the starting weights.
 
     After a step u that was scaled by 1 − λ this is θ − θ₀ ← (1 − λ)(θ − θ₀ + u), so
-    that weights that the fitness says nothing of do not wander off. Source: *anchored
+    that weights that do not change the fitness stay where they are. Source: *anchored
     weight decay*, Schweighofer et al. 2026, arXiv 2605.30148, as decoupled decay; the
     same pull as a penalty is L2-SP, Li et al. 2018, arXiv 1802.01483.
 

@@ -2,7 +2,7 @@
 
 In evosax the off-diagonal numbers of xNES' matrix stay 0, the covariance update of
 MA-ES weighs members by their place instead of their rank, and Rm-ES compares weights,
-which are the same in every generation, so that σ shrinks whatever is found.
+which are the same in every generation, so that σ always shrinks.
 """
 
 from typing import Any

@@ -158,7 +158,7 @@ def rank_tests(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     """Tests each sweep: do the returns depend on what was changed?
 
     The blocks of one run are its episodes. Those of several are the runs, each with its
-    mean return: episodes of a run say nothing about other runs. The base takes part,
+    mean return: a run's episodes are no samples of other runs. The base takes part,
     except where several target returns are compared with each other.
     """
     tests = []
@@ -232,7 +232,7 @@ def _row(
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:
-    """Returns a table without columns that tell nothing."""
+    """Returns a table without columns that are empty."""
     plain = {"run": rows[0]["run"], "method": OPENAI_ES.title, "not finite": "0"}
     plain["of intact"] = ""
     names = [n for n in rows[0] if {row[n] for row in rows} != {plain.get(n)}]

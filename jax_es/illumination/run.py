@@ -218,7 +218,6 @@ def _fields(record: GenerationRecord) -> list[str]:
         f"new {record.num_new_elites:4d}",
         f"better {record.num_better_elites:4d}",
         f"steps/s {record.env_steps_per_second:7.0f}",
-        f"busy {record.slot_utilization:>4.0%}",
     ]
 
 

@@ -34,7 +34,7 @@ class ArchiveConfig:
     that k-means spreads evenly (CVT, arXiv 1610.05729)."""
     cells: tuple[Count, ...] = ()
     """Cells along each axis of the grid, or one number for all axes; of a CVT all
-    cells. As many as make about 1,000 in all if not given."""
+    cells. Enough for about 1,000 in all if not given."""
     low: tuple[Finite, ...] = ()
     """Lower end of each axis, in the descriptor's unit, or one number for all axes; 0
     for a foot's share of time and -30 for a position (in metres) if not given. What

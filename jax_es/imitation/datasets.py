@@ -99,7 +99,7 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
 
 
 def find_dataset(dataset: str | os.PathLike[str]) -> Path:
-    """Returns the folder of a dataset, given that or its id, or says what there is."""
+    """Returns the folder of a dataset, given that or its id; an error lists them."""
     roots = dataset_roots()
     for folder in (Path(dataset), *(each / dataset for each in roots)):
         if is_dataset(folder):

@@ -68,14 +68,14 @@ def read_epochs(run: Path) -> list[EpochRecord]:
 def _fields(record: EpochRecord) -> list[str]:
     own, *others = record.evaluations
     return [
-        f"loss {record.training_loss:8.5f}",
-        f"held-out {_or_nan(record.holdout_loss):8.5f}",
+        f"loss {record.training_loss:7.5f}",
+        f"held-out {_or_nan(record.holdout_loss):7.5f}",
         named("evaluation", _or_nan(own["return_mean"])),
         *(
             named(f"asked-{each['target_return']:.6g}", _or_nan(each["return_mean"]))
             for each in others
         ),
-        f"length {own['length_mean']:7.1f}",
+        f"length {own['length_mean']:5.0f}",
         f"steps/s {record.steps_per_second:7.1f}",
     ]
 

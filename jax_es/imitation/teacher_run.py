@@ -128,7 +128,7 @@ def _fields(record: GenerationRecord) -> list[str]:
         f"steps {record.total_env_steps:9d}",
         named("evaluation", record.evaluation_return_mean),
         named("best", record.best_evaluation_return),
-        f"length {record.evaluation_length_mean:7.1f}",
+        f"length {record.evaluation_length_mean:5.0f}",
         f"steps/s {record.total_env_steps / record.seconds_elapsed:7.0f}",
     ]
 

@@ -30,7 +30,7 @@ def configure_cpu_devices(num_devices: int | None = None) -> None:
         num_devices: how many; :func:`available_cores` if not given. Where JAX has
             started already its devices are left as they are.
     """
-    # JAX refuses once it has started: the caller then lives with what there is.
+    # JAX has already started: its devices are kept.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices or available_cores())
 
@@ -117,7 +117,7 @@ class Devices:
     @property
     def memory(self) -> int:
         """Bytes that arrays on all devices may take together."""
-        # A CPU device has no memory of its own, and says nothing about it.
+        # A CPU device has no memory of its own, and reports none.
         stats = [device.memory_stats() or {} for device in self.devices]
         return sum(each.get("bytes_limit", 0) for each in stats) or memory_limit()
 

@@ -249,7 +249,7 @@ class SlotPrograms:
         def write(i: jax.Array, slots: Slots) -> Slots:
             member, position = refill.member[i], refill.position[i]
             index = member // population.members_per_group
-            # The mean needs no ε: whatever is at hand times 0.
+            # The mean needs no ε: the ε at hand is multiplied by 0.
             is_at_hand = (index == slots.group_index) | (member == MEAN)
             group = jax.lax.cond(
                 is_at_hand, lambda: slots.group, lambda: population.group(index)

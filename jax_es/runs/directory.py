@@ -118,7 +118,7 @@ class RunDirectory:
         name = str(self.path)
         try:
             os.lstat(name)
-        except OSError as error:  # of all others, those who read or write it say more
+        except OSError as error:  # others are reported by what reads or writes it
             require(
                 error.errno != errno.ENAMETOOLONG,
                 f"{name[:60]}… of {len(name)} characters is too long for a folder; "

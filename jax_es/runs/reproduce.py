@@ -89,7 +89,7 @@ def command(
         config: of the run, or of the first of several seeds.
         recorded: the preset that the run recorded.
         num_seeds: how many, counting up from the configuration's; one by gradients.
-        leave_out: fields to say nothing of, as ``seed``.
+        leave_out: fields that are left out, such as ``seed``.
         method: how the run was trained.
     """
     start = origin(config, recorded, method)

@@ -16,8 +16,11 @@ from jax_es.runs.records import GenerationRecord
 class Callback(Protocol):
     """What ``train_policy(config, callbacks=[…])`` tells of each generation."""
 
-    def on_generation(self, record: GenerationRecord, state: Any) -> None:
+    def on_generation(self, record: GenerationRecord, state: Any) -> bool | None:
         """Takes note of a generation that is in ``metrics.jsonl``.
+
+        If it returns ``True``, the run ends: its last θ is evaluated, and a checkpoint
+        saved. A resume goes on.
 
         It is called before the generation's checkpoint: what a killed run has to repeat
         is told again, with the same numbers. At the run's end comes the record of the

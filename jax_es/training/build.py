@@ -5,7 +5,9 @@ The only file that imports ``models`` and ``envs`` (settings of the networks sta
 ``evaluate.py``) and ``load_policy`` build what they need here.
 """
 
+import contextlib
 import dataclasses
+import inspect
 import re
 import typing
 from collections.abc import Callable, Collection
@@ -23,13 +25,14 @@ from envs.faults import CheckedEnv, being_made
 from envs.gymnasium_env import flattened
 from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.rollout.devices import Devices, local_devices
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
 from jax_es.train_config import (
+    JAX_PACKAGES,
     POLICY_KINDS,
     CustomPolicyConfig,
     PolicyConfig,
@@ -56,6 +59,7 @@ def make_env(
         ConfigError: if the environment does not exist or does not take the options.
     """
     require(config.id != "", "env.id is needed: the id of an environment.")
+    _register_own(config.id)
     given = {
         f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
         for name, value in config.options.items()
@@ -96,6 +100,40 @@ def make_env(
         raise ConfigError(text) from error
 
 
+_registered: set[str] = set()
+"""What :func:`_register_own` has registered."""
+
+
+def _register_own(env_id: str) -> None:
+    """Registers what ``module:Name`` names, a class or a function that makes one.
+
+    Gymnasium then makes it by that id. What the module registers itself stays; an
+    unversioned name means the latest of its versions.
+    """
+    module, _, name = env_id.partition(":")
+    is_name = all(part.isidentifier() for part in name.split("."))
+    if not (is_own(env_id) and is_name) or module in JAX_PACKAGES:
+        return
+    found: Any = None
+    with contextlib.suppress(ConfigError):  # an id, or in no module: told when made
+        found = find("--env.id", env_id)
+    is_class = isinstance(found, type) and issubclass(found, gymnasium.Env)
+    if not (is_class or inspect.isroutine(found)):
+        return
+    if name in _registered:
+        gymnasium.registry.pop(name, None)
+    for spec in gymnasium.registry.values():
+        if name in (spec.id, spec.id.rpartition("-v")[0]):
+            require(
+                spec.entry_point in (found, env_id),
+                f"env.id {env_id} would be {spec.id}, which Gymnasium knows already; "
+                f"give {name} another name.",
+            )
+            return
+    gymnasium.register(name, found)
+    _registered.add(name)
+
+
 _FIELDS = {
     "env_id": "env.id",
     "max_episode_steps": "env.max_episode_steps",
@@ -121,6 +159,7 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
             return make_single_atari_env(config.id, render_mode, **config.options)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+    _register_own(config.id)
     with being_made(config.id, config.options):
         # An environment of the user's own need not know of rendering.
         mode = {} if render_mode is None else {"render_mode": render_mode}
@@ -209,7 +248,7 @@ def with_game(config: TrainConfig) -> TrainConfig:
     """Returns the configuration with a game's name replaced by the game's id.
 
     Raises:
-        ValueError: nobody knows the game.
+        ValueError: the game is unknown.
     """
     if config.env.game is None:
         return config

@@ -4,7 +4,9 @@ A network, an objective, a strategy and an environment, each ``module:Name``.
 """
 
 import inspect
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
@@ -18,7 +20,7 @@ from jax_es.es.population import Population
 from jax_es.es.strategy import Strategy
 from jax_es.presets import with_objective, with_strategy
 from jax_es.rollout.evaluator import EpisodeResults, Reported
-from jax_es.runs.trust import find, given, target_of
+from jax_es.runs.trust import find, give, given, target_of
 from jax_es.train_config import TrainConfig
 from jax_es.training.custom_policy import AnyPolicy, with_policy
 
@@ -35,6 +37,8 @@ def with_parts(
 ) -> TrainConfig:
     """Returns the configuration with other parts, those that are given."""
     config = with_policy(config, policy)
+    if env is not None:
+        config = replace(config, env=replace(config.env, id=_env_id(env)))
     config = with_strategy(config, _name("--strategy", strategy))
     return with_objective(config, _name("--objective", objective))
 
@@ -45,6 +49,15 @@ def _name(option: str, part: AnyPart) -> str | None:
         return part
     require(callable(part), f"{option} must be a function or a name, got {part!r}.")
     return target_of(option, part)
+
+
+def _env_id(env: str | Callable[..., Any]) -> str:
+    """Returns the id of an environment; Gymnasium knows only some letters in names."""
+    target = _name("--env.id", env) or ""
+    env_id = re.sub("[<>()]", "", target)
+    if env_id != target:
+        give({("--env.id", env_id): env})
+    return env_id
 
 
 def make_own_strategy(es: ESConfig, mean: Any, descriptor_size: int) -> Strategy:
@@ -97,6 +110,7 @@ def reported_to(es: ESConfig) -> Reported:
     """Returns which numbers of ``info`` an objective reads."""
     if not is_own(es.objective):
         return Reported()
+    make_own_objective(es)  # before any work: its arguments are checked
     return getattr(find("--objective", es.objective), "reported", Reported())
 
 
@@ -134,8 +148,8 @@ def note_unnamed(config: TrainConfig) -> str:
     if not unnamed:
         return ""
     return (
-        f"Of this Python process alone: {', '.join(unnamed)}. Programs cannot import "
-        "it to resume or evaluate the run; in a file of its own it has a name for them."
+        f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
+        "or evaluate the run. Write it into a file of its own, and programs can."
     )
 
 

@@ -34,7 +34,7 @@ AnyPolicy: TypeAlias = PolicyConfig | str | Callable[..., Any] | None
 """Settings of a policy, its kind, or a network as :func:`custom_policy` takes it."""
 
 _GIVEN = ("num_outputs", "parent", "name", "observation_shape", "actions")
-"""Arguments that are no options: whoever builds the network gives them."""
+"""Arguments that are no options: the code that builds the network gives them."""
 
 _SIMPLE = (bool, int, float, str, tuple)
 """Types of options; fields of other types keep their defaults."""

@@ -208,7 +208,7 @@ class LoadedPolicy:
             reward: ``[B]`` or one number, received for the previous action. Policies
                 that are told a return to reach need it; others ignore it.
             first: ``[B]`` or one bool, where an episode begins. After :meth:`reset`
-                all do, whatever is given.
+                this argument is ignored, and all do.
 
         Returns:
             Actions ``[B, A]`` (``[B]`` if ``Discrete``), without ``B`` for a single

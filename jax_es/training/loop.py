@@ -76,7 +76,7 @@ def begin(
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
     finished, limit = int(state.es.generation), config.max_env_steps
-    # As many are not too few: the run may have been killed in its final evaluation.
+    # Equality is allowed: the run may have been killed in its final evaluation.
     require(
         finished <= config.num_generations,
         f"num_generations must be at least {finished}, the generations that {run.path} "
@@ -129,7 +129,7 @@ def run_training(
         run: where metrics and checkpoints go; hold its ``lock()``.
         progress: what the user sees.
         check_stop: called often; raises an exception to end the run.
-        callbacks: told of each generation.
+        callbacks: told of each generation; one that returns ``True`` ends the run.
 
     Raises:
         Stopped: after a checkpoint of the last finished generation.
@@ -142,9 +142,9 @@ def run_training(
         check_stop()
         progress.tasks_done(step.num_done, step.num_tasks)
 
-    def tell(record: GenerationRecord) -> None:
-        for callback in callbacks:
-            callback.on_generation(record, state)
+    def tell(record: GenerationRecord) -> bool:
+        said = [each.on_generation(record, state) for each in callbacks]
+        return True in said
 
     def save() -> None:
         nonlocal saved
@@ -156,7 +156,8 @@ def run_training(
     with MetricsWriter(run.path, first - 1) as writer, progress, built:
         try:
             parts = of_phase(parts, config, state, built, check_stop)
-            while not limits_reached(config, state):
+            is_ended = False
+            while not (is_ended or limits_reached(config, state)):
                 progress.generation_started(int(state.es.generation))
                 generation = run_generation(parts, state, on_step, writer.elapsed)
                 record = generation.record
@@ -173,7 +174,7 @@ def run_training(
                     progress.message(border(config, state, why))
                 if record.num_nonfinite or record.evaluation_num_nonfinite:
                     progress.message(_broken_returns(record))
-                tell(record)
+                is_ended = tell(record)
                 if (record.generation + 1) % config.checkpoint_every == 0:
                     save()
                 parts = of_phase(parts, config, state, built, check_stop)

@@ -69,7 +69,8 @@ def train_policy(
             (:class:`jax_es.Strategy`), or a name.
         env: instead of the configuration's: an id, a ``gymnasium.Env`` class, or a
             function that makes one.
-        callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``.
+        callbacks: told of each generation, for instance ``[jax_es.WandB(path)]``; one
+            that returns ``True`` ends the run.
         workers: who evaluates: how many processes, or those of
             :func:`jax_es.open_workers`; this process if not given.
         resume: continue the run that is there.
@@ -197,9 +198,7 @@ def _opening(parts: Parts, state: TrainState, run: RunDirectory, resume: bool) -
         f"Resuming after generation {generation}:" if resume else "Training",
         config,
         state.es.mean,
-        f"{start}: {who} a generation, "
-        f"{_machines(parts)}. A slot runs one episode at a time; busy is the share of "
-        f"slots at work{phase}",
+        f"{start}: {who} a generation, {_machines(parts)}{phase}",
         run.path,
     )
 

@@ -323,7 +323,7 @@ def test_a_reading_tells_apart_what_does_not_overlap(tmp_path):
         "b and a do not overlap (equal ones would not in 10% of such experiments)."
     )
     single = curves.describe_separation(panels(a=(1.0,), b=(3.0, 4.0)))
-    assert single.endswith("One seed tells nothing apart.")
+    assert single.endswith("A single seed shows no difference.")
     assert curves.describe_separation(panels(a=(1.0, 2.0))) == ""
 
 

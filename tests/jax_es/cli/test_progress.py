@@ -48,11 +48,6 @@ def make_record(generation, **changes):
         "episode_length_mean": 812.44,
         "env_steps_per_second": 10312.3,
         "seconds_total": 10.0,
-        "seconds_policy": 4.1,
-        "seconds_environment": 5.0,
-        "seconds_noise": 0.3,
-        "seconds_update": 0.2,
-        "slot_utilization": 0.974,
     }
     return GenerationRecord(**values | changes)
 
@@ -81,21 +76,30 @@ def test_plain_lines_are_exact():
             "return_mean": -12345.6,
             "return_max": 0.0,
             "episode_length_mean": 1000.0,
-            "env_steps_per_second": 98.6,
-            "seconds_policy": 10.0,
-            "slot_utilization": 1.0,
         }
         run_generation(progress, clock, make_record(9, **changes), 30)
     assert stream.getvalue() == (
         "compiling and running the first generation\n"
         "generation    9/200  evaluation    5321.0  mean    4980.3  max    6120.5"
-        "  length   812.4  steps/s   10312  policy  41%  environment  50%  noise   3%"
-        "  update   2%  busy  97%  left  3:11:00\n"
+        "  length   812  left 3:11:00\n"
         "checkpoint [8]: fallen back\n"
         "generation   10/200  evaluation       nan  mean  -12345.6  max       0.0"
-        "  length  1000.0  steps/s      99  policy 100%  environment  50%  noise   3%"
-        "  update   2%  busy 100%  left  2:06:40\n"
+        "  length  1000  left 2:06:40\n"
     )
+
+
+@pytest.mark.parametrize("label", ["", "seed 3  run 4/10"])
+@pytest.mark.parametrize("limit", [None, 5_000_000])
+def test_plain_lines_fit_100_columns(label, limit):
+    stream = io.StringIO()
+    with Progress(
+        100_000, stream=stream, label=label, max_env_steps=limit, clock=Clock()
+    ) as progress:
+        record = make_record(0, env_steps=5_000, total_env_steps=5_000)
+        progress.generation_done(record)
+    *_, line = stream.getvalue().splitlines()
+    assert len(line) <= 100
+    assert {"generation", "evaluation", "mean", "left"} <= {*line.split()[::2]}
 
 
 def test_returns_near_zero_have_significant_digits():
@@ -164,15 +168,15 @@ def test_time_left_and_the_bar_know_the_limit_on_steps(terminal):
                 run_generation(progress, clock, record, 10)
     lefts = [line.split()[-1] for line in lines.getvalue().splitlines()[1:]]
     assert lefts == ["0:00:30", "0:00:20", "0:00:00"]
-    assert "\ngeneration    3  steps 1000/1000  evaluation" in lines.getvalue()
-    assert re.search("generation 3  steps 1000/1000 ━+ 0:00:00", terminal.shown())
+    assert "\ngeneration    3  steps 100%  evaluation" in lines.getvalue()
+    assert re.search("generation 3  steps 100% ━+ 0:00:00", terminal.shown())
 
 
 def test_generations_are_counted_where_they_end_a_run_with_a_limit_on_steps():
     stream, clock = io.StringIO(), Clock()
     limits = {"max_env_steps": 1000, "env_steps": 500}
     with Progress(3, 2, stream, clock=clock, **limits) as progress:
-        assert progress._count() == "2  steps 500/1000"  # of a resume, until one ends
+        assert progress._count() == "2  steps 50%"  # of a resume, until one ends
         record = make_record(2, env_steps=250, total_env_steps=750)
         run_generation(progress, clock, record, 10)
     assert "\ngeneration  3/3  evaluation" in stream.getvalue()
@@ -194,7 +198,7 @@ def test_the_live_bar_shows_everything_without_wrapping(terminal, monkeypatch, w
         progress.tasks_done(32, 512)
     text = terminal.shown()
     assert re.search(r"generation 12/200  episode 32/512 [━╸╺]+ 2:47:04 left", text)
-    for words in ("evaluation 5321.0", "steps/s 10312", "environment 50%", "busy 97%"):
+    for words in ("evaluation 5321.0", "length 812", "steps/s 10312"):
         assert words in text
     assert "first [bold] notice: 1/2\n" in text
     assert max(map(len, re.split(r"[\r\n]+", text))) <= width

@@ -28,5 +28,5 @@ def test_what_is_shown():
     assert " ".join(stream.getvalue().split()) == (
         "compiling and running the first epoch epoch 1/12 loss 0.25000 held-out nan "
         "evaluation 900.5 asked-50 nan "
-        "length 321.0 steps/s 12.5 left -:--:--"
+        "left -:--:--"
     )

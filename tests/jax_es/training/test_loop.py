@@ -536,6 +536,22 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(parts, tmp_path)
     assert Checkpoints(run.checkpoints).steps() == [1]
 
 
+def test_a_callback_that_returns_true_ends_the_run(parts, tmp_path):
+    whole, short = (RunDirectory(tmp_path / name) for name in ("whole", "short"))
+    train(parts, whole)
+    told = []
+
+    def is_enough(record, state):
+        told.append(record.num_episodes)
+        return record.generation == 0
+
+    train(parts, short, callbacks=[SimpleNamespace(on_generation=is_enough)])
+    assert len(told) == 2 and told[1] == 0  # the generation, and the last θ
+    assert Checkpoints(short.checkpoints).steps() == [1]
+    train(parts, short, resume=True)
+    assert numbers(short.path) == numbers(whole.path)
+
+
 class BonusEnv(TargetEnv):
     """Pays 3 more for every step, and says so."""
 

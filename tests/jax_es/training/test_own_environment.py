@@ -10,12 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+import jax_es
 from jax_es import evaluate, report, train
 from jax_es.config import EnvConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.build import make_env, make_learning_env, make_single_env
 from jax_es.training.load_policy import load_policy
+from jax_es.training.train_policy import train_policy
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_environment.md"
 FLAT = "gymnasium.wrappers:FlattenObservation"
@@ -116,6 +118,66 @@ def test_spaces_of_many_parts_are_learned_evaluated_and_acted_in(switches, folde
             policy({"lamp": 3})
     finally:
         del gymnasium.registry["Console-v0"]
+
+
+class Pole(gymnasium.Env):
+    """Pays for pushing to the right."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), float(action[0]), False, False, {}
+
+
+def make_pole():
+    return Pole()
+
+
+TINY = {
+    "num_generations": 2,
+    "es.num_pairs": 2,
+    "env.max_episode_steps": 5,
+    "rollout.num_slots": 4,
+    "rollout.num_devices": 1,
+    "evaluation.num_episodes": 2,
+}
+
+
+@pytest.mark.parametrize("kind", ["class", "function", "lambda", "id"])
+def test_train_policy_takes_an_environment(kind, folder):
+    env = {"class": Pole, "function": make_pole, "lambda": lambda: Pole()}.get(kind)
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    before = {*gymnasium.registry}
+    try:
+        given = env or "InvertedPendulum-v5"
+        train_policy(config.replace({"num_generations": 1}), "runs/one", env=given)
+        result = train_policy(config, "runs/one", env=given, resume=True)
+        whole = train_policy(config, "runs/whole", env=given)
+        assert result.final_evaluation == whole.final_evaluation
+        policy = result.policy
+        made = gymnasium.make(policy.env_id, **policy.env_options)
+        assert isinstance(made.unwrapped, Pole if env else gymnasium.Env)
+        assert policy(made.reset(seed=0)[0]).shape == (1,)
+        if kind == "class":  # by its name, too
+            assert evaluate.main(["runs/one", "--episodes", "2", "--trust"]) == 0
+    finally:
+        for name in {*gymnasium.registry} - before:
+            del gymnasium.registry[name]
+
+
+def test_a_class_does_not_take_the_place_of_another_environment(folder):
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    gymnasium.register("Pole-v1", Console)
+    try:
+        with pytest.raises(ValueError, match=r"Pole would be Pole-v1.* another name"):
+            train_policy(config, "runs/pole", env=Pole)
+    finally:
+        del gymnasium.registry["Pole-v1"]
 
 
 def test_both_forms_of_it_are_the_same_task(module):

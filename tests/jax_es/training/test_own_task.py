@@ -33,6 +33,12 @@ class Grid(gymnasium.Env):
         return np.full(space.shape, value, space.dtype)
 
 
+def test_a_strategys_own_options_need_no_preset():
+    typed = ["--env.id", "CartPole-v1", "--strategy", "rm-es", "--es.kwargs.m", "2"]
+    config = train.parse(typed).config
+    assert config.es.kwargs == {"m": 2} and config.env.id == "CartPole-v1"
+
+
 class Frames(Grid):
     observation_space = gymnasium.spaces.Box(0, 255, (3, 48, 48), np.uint8)
 

@@ -63,7 +63,7 @@ def documented_fields(cls):
 @pytest.mark.parametrize("kind", ["decision-transformer", "cnn"])
 def test_help_explains_every_field(kind, capsys):
     with pytest.raises(SystemExit) as stop:
-        train.main(["--policy", kind, "--help"])
+        train.main(["--policy", kind, "--help-all"])
     assert not stop.value.code
     text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
     groups = {
@@ -93,6 +93,20 @@ def test_help_explains_every_field(kind, capsys):
         assert field in text
 
 
+def test_help_leaves_out_what_only_games_or_obedience_need(capsys):
+    texts = []
+    for word in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as stop:
+            train.main(["--env.game", "hero", word])
+        assert not stop.value.code
+        texts.append(" ".join(capsys.readouterr().out.split()))
+    short, whole = texts
+    for option in ("--env.game", "--env.noop-max", "--es.command-low"):
+        assert f"{option} " not in short and f"{option} " in whole
+    assert "--help-all lists those of games and obedience, too." in short
+    assert "--es.sigma FLOAT" in short
+
+
 def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
     refused, capsys, folder
 ):
@@ -103,7 +117,6 @@ def test_a_run_leaves_its_configuration_metrics_and_checkpoints(
     reached = "Ended after 2 generations and "
     assert reached in text and "steps: num_generations 2 reached." in text
     assert "Training mlp (13 parameters) on InvertedPendulum-v5: 2 pairs" in text
-    assert "A slot runs one episode at a time; busy is the share of slots" in text
     for hint in (
         "python -m jax_es.evaluate runs/tiny",
         "jax_es.load_policy('runs/tiny')",

@@ -134,7 +134,7 @@ def test_what_is_printed_is_the_study(study):
         "search.png",
         "search.svg",
     }
-    (line,) = (x for x in text.splitlines() if x.startswith("Train it anew: "))
+    (line,) = (x for x in text.splitlines() if x.startswith("Train it again: "))
     program, *options = shlex.split(line.partition(": ")[2])[2:]
     assert program == "jax_es.train"
     best = max(trials(path), key=tuning.outcome)

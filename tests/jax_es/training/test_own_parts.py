@@ -1,0 +1,128 @@
+"""The user's own parts in one call: strategy, objective, network, environment."""
+
+import re
+import sys
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+import jax_es
+from jax_es import evaluate, export, plot, report, train
+from jax_es.runs.metrics import read_metrics
+from jax_es.training.load_policy import load_policy
+from tests.comparing import assert_equal_bits, numbers
+
+PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_strategy.md"
+TINY = {
+    "num_generations": 2,
+    "es.num_pairs": 2,
+    "es.sigma": 0.05,
+    "env.max_episode_steps": 5,
+    "rollout.num_slots": 4,
+    "rollout.num_devices": 1,
+    "evaluation.num_episodes": 2,
+}
+PARTS = """
+import flax.linen as nn
+
+import jax_es
+
+
+@jax_es.objective(sums=["reward_ctrl"], last=["x_position"])
+def distance_less_energy(episodes, weight=1.0):
+    return episodes.last["x_position"] + weight * episodes.sums["reward_ctrl"]
+
+
+class Net(nn.Module):
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, observation):
+        return nn.Dense(self.num_outputs)(nn.tanh(nn.Dense(4)(observation)))
+"""
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """The page's strategy, an objective and a network, as files beside the user."""
+    code = re.search(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "my_strategies.py").write_text(code[1])
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in ("my_strategies", "my_parts"):
+        sys.modules.pop(name, None)
+
+
+TYPED = [
+    *("half-cheetah", "--policy", "my_parts:Net"),
+    *("--strategy", "my_strategies:one_plus_lambda", "--es.kwargs.memory", "0.3"),
+    *("--objective", "my_parts:distance_less_energy"),
+    *("--es.objective-kwargs.weight", "0.5", "--es.num-pairs", "2"),
+    *("--env.max-episode-steps", "5", "--evaluation.num-episodes", "2"),
+    *("--rollout.num-slots", "4", "--rollout.num-devices", "1"),
+]
+
+
+def test_all_of_ones_own_resumes_to_the_bit_and_is_read(parts, folder):
+    for name in ("whole", "torn"):
+        for count in ("3",) if name == "whole" else ("1", "3"):
+            resumes = ["--resume"] if (folder / "runs" / name).exists() else []
+            typed = [*TYPED, *resumes, "--num-generations", count, "--name", name]
+            assert train.main(typed) == 0
+    assert numbers("runs/torn") == numbers("runs/whole")
+    whole, torn = (load_policy(f"runs/{n}", "last") for n in ("whole", "torn"))
+    observation = np.ones(17)
+    assert_equal_bits(whole(observation), torn(observation))
+    best = [record.evaluation_fitness for record in read_metrics("runs/whole")]
+    assert None not in best
+    assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
+    assert plot.main(["runs/whole"]) == 0
+    assert report.main(["runs/whole"]) == 0
+    assert export.main(["runs/whole", "out"]) == 0
+
+
+def test_a_misspelt_argument_of_an_objective_starts_nothing(parts, folder, refused):
+    index = TYPED.index("--es.objective-kwargs.weight")
+    typed = [*TYPED[:index], "--es.objective-kwargs.wait", *TYPED[index + 1 :]]
+    refused(train.main, [*typed, "--name", "none"], "has no argument wait; it has weig")
+    assert not (folder / "runs" / "none").exists()
+
+
+class Linear(nn.Module):
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, observation):
+        return nn.Dense(self.num_outputs)(observation)
+
+
+def test_one_call_takes_each_part(parts, folder):
+    from my_strategies import one_plus_lambda as mine
+
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    result = jax_es.train_policy(config)
+    assert result.policy(np.zeros(17), 0.0).shape == (6,)
+    assert len(repr(result)) < 200
+    assert "Linear" in repr(jax_es.train_policy(config, policy=Linear).policy)
+    shorter = jax_es.train_policy(config, objective=lambda e: e.returns - 9 * e.lengths)
+    last = shorter.records[-1]
+    assert np.isclose(last.fitness_mean, last.return_mean - 9 * 5)
+    assert int(jax_es.train_policy(config, strategy=mine).state.es.generation) == 2
+
+
+@pytest.mark.parametrize("name", ["cma-es", "openai-es", "novelty"])
+def test_every_strategy_has_members_of_one_form(name):
+    theta = {"a": np.zeros((3, 2), np.float32), "b": np.ones(4, np.float32)}
+    more = {"descriptor_size": 2} if name == "novelty" else {}
+    es = jax_es.strategy(name, theta, size=8, sigma=0.5, **more)
+    state = es.init(jax.random.key(0), theta)
+    members = es.ask(state).members
+    assert jax.tree.map(np.shape, members) == {"a": (8, 3, 2), "b": (8, 4)}
+    if name != "cma-es":  # pair i is members 2i and 2i + 1
+        middle = (members["b"][0::2] + members["b"][1::2]) / 2
+        np.testing.assert_allclose(middle, 1.0, atol=1e-6)
