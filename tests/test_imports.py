@@ -226,6 +226,16 @@ def test_importing_the_package_starts_nothing():
     assert not {"jax", "flax", "gymnasium", "mujoco"} & set(loaded.stdout.split())
 
 
+def test_importing_the_loop_does_not_start_jax():
+    """A process that is forked afterwards would wait for JAX's threads for ever."""
+    program = (
+        "import jax_es.training.loop, jax_es.training.train_policy, jax_es.pretrain\n"
+        "from jax._src import xla_bridge\n"
+        "assert not xla_bridge.backends_are_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=REPOSITORY)
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from jax_es.es.evosax_bridge import EvosaxInfo, check_shape
-from jax_es.es.fitness import replace_nonfinite
+from jax_es.es.evosax_bridge import EvosaxInfo
+from jax_es.es.fitness import check_shape, replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
 from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree

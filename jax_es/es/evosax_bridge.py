@@ -17,7 +17,7 @@ import optax
 from evosax.algorithms.distribution_based import ARS, CR_FM_NES, PGPE
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 
-from jax_es.es.fitness import replace_nonfinite
+from jax_es.es.fitness import check_shape, replace_nonfinite
 from jax_es.es.population import MaterializedPopulation
 from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree
@@ -155,12 +155,3 @@ def evosax_strategy(
         return EvosaxState(mean, algorithm_state, state.generation + 1, state.key), info
 
     return StrategyFunctions(init, ask, tell)
-
-
-def check_shape(fitness: jax.Array, population_size: int) -> None:
-    """Raises ``ValueError`` unless fitness is ``[P]``."""
-    if jnp.shape(fitness) != (population_size,):
-        raise ValueError(
-            f"fitness must have shape [population_size] = ({population_size},), got "
-            f"{jnp.shape(fitness)}; one number per member, in ask's order."
-        )

@@ -15,8 +15,7 @@ import optax
 from jax.core import Tracer
 
 from jax_es.checks import ConfigError, require
-from jax_es.es.evosax_bridge import check_shape
-from jax_es.es.fitness import replace_nonfinite
+from jax_es.es.fitness import check_shape, replace_nonfinite
 from jax_es.es.population import MaterializedPopulation, Population
 from jax_es.es.strategy import StrategyFunctions
 from jax_es.types import PyTree
