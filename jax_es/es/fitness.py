@@ -137,12 +137,3 @@ SHAPINGS: dict[Shaping, Callable[[jax.Array], jax.Array]] = {
     "centered_rank": centered_rank,
     "standardize": standardize,
 }
-
-
-def check_shape(fitness: jax.Array, population_size: int) -> None:
-    """Raises ``ValueError`` unless fitness is ``[P]``."""
-    if jnp.shape(fitness) != (population_size,):
-        raise ValueError(
-            f"fitness must have shape [population_size] = ({population_size},), got "
-            f"{jnp.shape(fitness)}; one number per member, in ask's order."
-        )
