@@ -14,9 +14,9 @@ from jax_es.training.build import make_env, make_single_env, with_game
 MOST_STEPS = 1000
 """Limit on an episode, in environment steps, where the task has none."""
 
-LEAST_PIXELS = 20
-"""Height and width below which a frame is read as a vector: nothing would be left of it
-by the two convolutions of ``cnn``."""
+LEAST_PIXELS = 10, 20
+"""Height and width from which a frame is read as a grid and as an image; smaller ones
+are read as vectors."""
 
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
 
@@ -59,8 +59,9 @@ def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
     if not has_limit:
         env = replace(env, max_episode_steps=MOST_STEPS)
     shape = space.shape if isinstance(space, gymnasium.spaces.Box) else None
-    if shape is not None and len(shape) == 3 and sorted(shape)[1] >= LEAST_PIXELS:
-        return "own-image", env
+    grid, image = LEAST_PIXELS
+    if shape is not None and len(shape) == 3 and (side := sorted(shape)[1]) >= grid:
+        return ("own-image" if side >= image else "own-grid"), env
     if shape is None or len(shape) != 1:
         env = replace(env, wrappers=(*env.wrappers, _FLATTEN))
     is_real = isinstance(actions, gymnasium.spaces.Box)
