@@ -91,7 +91,11 @@ class InJax(NamedTuple):
     """What is changed about the preset's fields, by section."""
 
 
-_CARTPOLE = {"env": {"id": "gymnax:CartPole-v1"}, "rollout": {"num_slots": 1024}}
+_CARTPOLE = {
+    "env": {"id": "gymnax:CartPole-v1"},
+    "rollout": {"num_slots": 256},
+    "policy": {"sample_actions": False},
+}
 _ANT = {
     "env": {"id": "brax:ant", "kwargs": {"backend": "spring"}},
     "rollout": {"num_slots": 64, "num_substeps": None, "integrator": None},
