@@ -29,7 +29,7 @@ for task in "${tasks[@]}"; do
       options=(--env.id playground:CartpoleBalance --max-env-steps 20000000)
       ;;
     ant)
-      options=(ant-clipup --env.id brax:ant --env.kwargs.backend spring
+      options=(ant --env.id brax:ant --env.kwargs.backend spring
         --rollout.num-substeps None --rollout.integrator None)
       ;;
     *) echo "no task $task" >&2; exit 2 ;;

@@ -61,16 +61,16 @@ class Learning(NamedTuple):
 
 
 LEARNING = {  # docs/results/index.md says the command of the last
-    "half-cheetah-linear": Learning("half-cheetah-clipup", "linear", 1000),
-    "half-cheetah-dt": Learning("half-cheetah-clipup", "decision-transformer", 1000),
-    "swimmer-linear": Learning("swimmer-clipup", "linear", 1000),
-    "hopper-linear": Learning("hopper-clipup", "linear", 50),
-    "walker2d-linear": Learning("walker2d-clipup", "linear", 300),
-    "humanoid-linear": Learning("humanoid-clipup", "linear", 50),
-    "humanoid-dt": Learning("humanoid-clipup", "decision-transformer", 35),
-    "ant-dt": Learning("ant-clipup", "decision-transformer", 1000),
+    "half-cheetah-linear": Learning("half-cheetah", "linear", 1000),
+    "half-cheetah-dt": Learning("half-cheetah", "decision-transformer", 1000),
+    "swimmer-linear": Learning("swimmer", "linear", 1000),
+    "hopper-linear": Learning("hopper", "linear", 50),
+    "walker2d-linear": Learning("walker2d", "linear", 300),
+    "humanoid-linear": Learning("humanoid", "linear", 50),
+    "humanoid-dt": Learning("humanoid", "decision-transformer", 35),
+    "ant-dt": Learning("ant", "decision-transformer", 1000),
     "humanoid-paper-dt": Learning(
-        "humanoid-clipup",
+        "humanoid",
         "decision-transformer",
         65,
         {
@@ -117,8 +117,8 @@ IN_JAX = {
         "cnn",
         {"env": {"id": "gymnax:Breakout-MinAtar"}, "rollout": {"num_slots": 256}},
     ),
-    "ant-linear": InJax("ant-clipup", "linear", _ANT),
-    "ant-dt": InJax("ant-clipup", "decision-transformer", _ANT),
+    "ant-linear": InJax("ant", "linear", _ANT),
+    "ant-dt": InJax("ant", "decision-transformer", _ANT),
 }
 """What the rows ``jax`` are about; they need the extra jax-envs."""
 

@@ -8,6 +8,7 @@ import gymnasium
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
 from jax_es.presets import preset
+from jax_es.rollout.devices import use_cores
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env, make_single_env, with_game
 
@@ -70,6 +71,7 @@ def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
 
 def _seen(env: EnvConfig) -> tuple[gymnasium.Space, gymnasium.Space, bool]:
     """Returns an environment's spaces, and whether its episodes have a limit."""
+    use_cores()  # an environment in JAX starts it, which fixes the devices
     try:
         with contextlib.closing(make_env(env, num_envs=1, num_threads=1)) as ready:
             return ready.single_observation_space, ready.single_action_space, True
