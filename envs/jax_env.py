@@ -14,9 +14,11 @@ and MuJoCo Playground, ``module:Name`` one of the user's own. This is the only f
 ``envs`` that may import JAX, and the packages once they are named.
 """
 
+import contextlib
 import difflib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import gymnasium
@@ -79,15 +81,17 @@ class GymnaxEnvironment:
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Starts an episode."""
-        observation, state = self._env.reset_env(key, self._params)
+        with _silence():
+            observation, state = self._env.reset_env(key, self._params)
         return state, self._seen(observation)
 
     def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
         """Applies one action."""
         # Version 0.0.9 returns five values, 1.0.1 six: it tells the two ends apart.
-        observation, state, reward, *ends, info = self._env.step_env(
-            key, state, action, self._params
-        )
+        with _silence():
+            observation, state, reward, *ends, info = self._env.step_env(
+                key, state, action, self._params
+            )
         terminated, truncated = (*ends, jnp.zeros((), bool))[:2]
         return state, self._seen(observation), reward, terminated, truncated, info
 
@@ -235,13 +239,54 @@ class JaxVectorEnv(EpisodeVectorEnv):
         self._observations[mask] = np.asarray(observation)[mask]
 
 
+def check(environment: JaxEnvironment, name: str) -> None:
+    """Rejects an environment whose methods return something else than they should.
+
+    Raises:
+        ValueError: naming the environment and what it returned.
+    """
+
+    def require(holds: bool, says: str) -> None:
+        if not holds:
+            raise ValueError(f"env_id: {name}: {says}")
+
+    key, space = jax.random.key(0), environment.action_space
+    started = jax.eval_shape(environment.reset, key)
+    is_pair = isinstance(started, tuple) and len(started) == 2
+    require(is_pair, "reset must return (state, observation)")
+    action = jnp.asarray(np.zeros(space.shape or (), space.dtype))
+    stepped = jax.eval_shape(environment.step, started[0], action, key)
+    require(
+        isinstance(stepped, tuple) and len(stepped) == 6,
+        "step must return (state, observation, reward, terminated, truncated, info)",
+    )
+    state, _, reward, terminated, truncated, info = stepped
+    shape = environment.observation_space.shape
+    for method, seen in (("reset", started[1]), ("step", stepped[1])):
+        require(
+            getattr(seen, "shape", None) == shape,
+            f"{method} must return an observation of observation_space's shape "
+            f"{shape}, got {getattr(seen, 'shape', type(seen).__name__)}",
+        )
+    for number in (reward, terminated, truncated):
+        require(
+            getattr(number, "shape", None) == (),
+            "step must return reward, terminated and truncated as single numbers",
+        )
+    require(isinstance(info, Mapping), "step must return info as a dictionary")
+    before, after = (
+        jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (started[0], state)
+    )
+    require(before == after, "step must return a state like that of reset")
+
+
 def info_shapes(environment: JaxEnvironment) -> Mapping[str, Any]:
     """Returns shapes and types of what a step puts into ``info``."""
 
     def info(key: jax.Array) -> Mapping[str, jax.Array]:
         state, _ = environment.reset(key)
         space = environment.action_space
-        action = jnp.zeros(space.shape or (), space.dtype)
+        action = jnp.asarray(np.zeros(space.shape or (), space.dtype))
         return environment.step(state, action, key)[-1]
 
     return jax.eval_shape(info, jax.random.key(0))
@@ -326,6 +371,14 @@ def _check_known(package: str, name: str, known: Sequence[str]) -> None:
             f"env_id: {package} has no environment {name!r}; did you mean "
             f"{', '.join(f'{package}:{each}' for each in these)}?"
         )
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps back what a package's code is warned of while it is compiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _key(seed: jax.Array, purpose: int) -> jax.Array:

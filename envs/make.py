@@ -70,7 +70,8 @@ def make(
         if wrappers:
             raise ValueError(
                 f"wrappers: {env_id} is written in JAX, and Gymnasium's wrappers are "
-                "not; leave them out"
+                "not; leave them out, and let its reset and step return observations "
+                "that policies read: vectors, or images from 10 rows and columns"
             )
         return environment(num_envs, **options)
     if env_id == TETRIS and not wrappers:
@@ -109,6 +110,8 @@ def _in_jax(
                 environment = environment(**kwargs)
     if not isinstance(environment, jax_env.JaxEnvironment):
         return None
+    if module not in jax_env.PACKAGES:
+        jax_env.check(environment, env_id)
     return functools.partial(jax_env.JaxVectorEnv, environment)
 
 

@@ -16,6 +16,12 @@ simulate the same (except under the condition ``own-actions``).
 - ``update``: noise and update, as the steps/s of the episodes of its pairs.
 - ``learning``: whole late generations of presets on cheaper physics, on one core, and
   beside their own vector environment instead of ``physics``.
+- ``jax``: environments in JAX on one core, beside themselves alone
+  (``benchmarks/jax_envs.py``): some seconds in the midst of a generation in which
+  nothing but a limit, drawn from 20 steps to the environment's own, ends an episode.
+  ``untrained``: 16 episodes a slot, from the first to the last, each as long as a fresh
+  policy's. ``members``: a generation of 4,096 members with its update, each episode of
+  all its steps; ``evosax``: the same by evosax's Open_ES and rollout.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from jax_es.benchmarks.rows import NETWORKS, ROWS, Row, Work, choose
+from jax_es.benchmarks.rows import NETWORKS, ON_ONE_CORE, ROWS, Row, Work, choose
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.files import check_writable, whole_file, writing
@@ -115,7 +121,7 @@ def processes(rows: list[Row]) -> list[list[Row]]:
 
     The first measures their physics.
     """
-    regimes = {row.regime for row in rows if row.kind != "learning"}
+    regimes = {row.regime for row in rows if row.kind not in ON_ONE_CORE}
     physics = [r for r in ROWS if r.kind == "physics" and r.regime in regimes]
     groups = {("", False): physics} if physics else {}
     for row in rows:

@@ -72,10 +72,19 @@ _IMAGE = replace(
     rollout=RolloutConfig(slots_per_core=32, observation_statistics=False),
 )
 
+_GRID = replace(
+    _IMAGE,
+    policy=CNNConfig(
+        features=(16,), hidden_size=64, normalization="none", sample_actions=True
+    ),
+    rollout=RolloutConfig(slots_per_core=256, observation_statistics=False),
+)
+
 OWN_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "own-vector": _networks(sample_actions=False),
     "own-discrete": _networks(sample_actions=True),
     # Not measured.
+    "own-grid": {"cnn": _GRID},
     "own-image": {
         "cnn": _IMAGE,
         "image-decision-transformer": replace(

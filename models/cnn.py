@@ -1,9 +1,9 @@
 """Convolutional policy for Atari with virtual batch normalisation.
 
-Two convolutions and a dense layer, each normalised before its ReLU: the network with
-which Salimans et al. 2017 (arXiv 1703.03864) play Atari. Normalisation makes a member's
-actions depend on what it sees: without, many perturbed networks always choose the same
-action, whatever the frame.
+Two convolutions (or one) and a dense layer, each normalised before its ReLU: the
+network with which Salimans et al. 2017 (arXiv 1703.03864) play Atari. Normalisation
+makes a member's actions depend on what it sees: without, many perturbed networks always
+choose the same action, whatever the frame.
 
 *Virtual* batch normalisation takes mean and variance from a fixed batch of
 observations, the reference, chosen at the start (2017, §2.2; where it was first
@@ -38,21 +38,25 @@ from models.layers import (
 from models.policy import ActionSpec, check_sizes
 from models.stepwise import FeedForwardPolicy
 
-SALIMANS = ((16, 8, 4), (32, 4, 2))
-"""Features, kernel and stride of the convolutions, which need 20 rows and columns."""
 
-
-def convolutions(sides: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+def convolutions(
+    sides: tuple[int, ...], features: tuple[int, ...] = (16, 32)
+) -> tuple[tuple[int, int, int], ...]:
     """Returns features, kernel and stride of each convolution for an image's sides.
 
-    They are those of the paper from 20 rows and columns on. Smaller images (a grid
-    world's) get two of 3 × 3 without stride, or of as much as there is.
+    Kernels and strides are those of the paper from 20 rows and columns on. Smaller
+    images (a grid world's) get 3 × 3 without stride, or as much as there is.
+
+    Example:
+        >>> convolutions((84, 84)), convolutions((10, 10), (16,))
+        (((16, 8, 4), (32, 4, 2)), ((16, 3, 1),))
     """
     if min(sides) >= 20:
-        return SALIMANS
-    first = min(3, *sides)
-    second = min(3, *(n - first + 1 for n in sides))
-    return (16, first, 1), (32, second, 1)
+        sizes = [(8, 4), (4, 2)]
+    else:
+        first = min(3, *sides)
+        sizes = [(first, 1), (min(3, *(n - first + 1 for n in sides)), 1)]
+    return tuple((count, *size) for count, size in zip(features, sizes, strict=False))
 
 
 def channels_last(shape: tuple[int, ...]) -> bool:
@@ -113,7 +117,8 @@ class CNN(nn.Module):
             *sides, channels = self.image_shape
         else:
             channels, *sides = self.image_shape
-        for features, kernel, stride in convolutions(tuple(sides)):
+        counts = self.config.features
+        for features, kernel, stride in convolutions(tuple(sides), counts):
             start = symmetric_uniform(1.0 / math.sqrt(channels * kernel * kernel))
             # A bias before a normalisation would be subtracted again.
             layers.append(
@@ -130,7 +135,7 @@ class CNN(nn.Module):
             bias_init=start,
         )
         if is_normalised:
-            norms = [VirtualBatchNorm(n) for n in (16, 32, self.config.hidden_size)]
+            norms = [VirtualBatchNorm(n) for n in (*counts, self.config.hidden_size)]
         self.norms = norms
         self.head = fan_in_dense(self.config.hidden_size, self.num_outputs)
 
@@ -142,7 +147,7 @@ class CNN(nn.Module):
         for i, layer in enumerate(self.convolutions):
             x = nn.relu(self._normalise(i, layer(x)))
         x = self.hidden(x.reshape(*x.shape[:-3], -1))
-        return self.head(nn.relu(self._normalise(2, x)))
+        return self.head(nn.relu(self._normalise(-1, x)))
 
     def _normalise(self, layer: int, x: jax.Array) -> jax.Array:
         """Normalises a layer's outputs, if the network does so."""

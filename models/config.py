@@ -227,6 +227,9 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
 class CNNConfig(PolicyConfig):
     """Salimans' convolutional network (``cnn``)."""
 
+    features: tuple[int, ...] = (16, 32)
+    """Features of each convolution, one or two; kernels and strides follow from the
+    image's size."""
     hidden_size: int = 256
     """Width of the dense layer, in units."""
     normalization: Literal["virtual-batch", "none"] = "virtual-batch"
@@ -239,6 +242,11 @@ class CNNConfig(PolicyConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self.require(
+            len(self.features) in (1, 2) and min(self.features) >= 1,
+            "features",
+            "one or two convolutions, each of at least 1, for example 16 32",
+        )
         self.require(self.hidden_size >= 1, "hidden_size", _AT_LEAST_1)
         self.require(
             self.reference_size >= 2,

@@ -173,15 +173,25 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     blocks = [lines[..., first::stride, :, :] for first in range(stride)]
     blocks = jnp.concatenate(blocks, axis=-1).reshape(*lead, rows * columns, -1)
     kernel = kernel.reshape(taps, stride, taps, stride, channels, features)
-    kernel = kernel.transpose(1, 3, 4, 0, 2, 5).reshape(blocks.shape[-1], -1)
-    products = (blocks @ kernel).reshape(*lead, rows, columns, taps, taps, features)
+    kernel = kernel.transpose(0, 2, 1, 3, 4, 5)
     down, right = rows - taps + 1, columns - taps + 1
+
+    def moved(blocks: jax.Array, i: int, j: int) -> jax.Array:
+        return blocks[..., i : i + down, j : j + right, :]
+
+    places = [(i, j) for i in range(taps) for j in range(taps)]
+    depth = blocks.shape[-1]
+    # What is written in between is the smaller of the two: what each output sees, or
+    # what each block gives to all the outputs that see it.
+    if depth < features:
+        blocks = blocks.reshape(*lead, rows, columns, depth)
+        seen = jnp.concatenate([moved(blocks, i, j) for i, j in places], axis=-1)
+        seen = seen.reshape(*lead, down * right, -1)
+        return (seen @ kernel.reshape(-1, features)).reshape(*lead, down, right, -1)
+    kernel = kernel.transpose(2, 3, 4, 0, 1, 5).reshape(depth, -1)
+    products = (blocks @ kernel).reshape(*lead, rows, columns, taps, taps, features)
     return sum(
-        (
-            products[..., i : i + down, j : j + right, i, j, :]
-            for i in range(taps)
-            for j in range(taps)
-        ),
+        (moved(products[..., i, j, :], i, j) for i, j in places),
         start=jnp.zeros((), images.dtype),
     )
 

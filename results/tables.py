@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from envs.jax_env import names_package
 from jax_es.analysis.curves import Run, read_runs, summary
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
@@ -472,6 +473,38 @@ def games() -> str:
     )
 
 
+def jax_speed() -> str:
+    """How fast environments in JAX are, by ``benchmark --json``."""
+    report = read(RESULTS / "benchmark_jax.json")
+    lines = []
+    for row in report["rows"]:
+        name = row["name"].removeprefix("jax/")
+        lines.append(
+            [
+                f"`{name}`",
+                str(row["num_slots"]),
+                rate(row),
+                f"{row['ratio_to_physics']:.2f}",
+                f"{row['peak_rss_mib']:,.0f}",
+            ]
+        )
+    heads = ["row", "slots", "steps/s", "ratio to the environment alone", "MiB"]
+    return table(heads, lines) + paragraph(f"{machine(report, 'jax')}, one run.")
+
+
+def jax_cartpole() -> str:
+    """How long CartPole in JAX takes to 500."""
+    runs = read_runs(sorted((RESULTS / "jax_envs" / "cartpole").iterdir()))
+    reached = [(run.records[0], first_at(run.records, 500)) for run in runs]
+    seconds = [end.seconds_elapsed - start.seconds_elapsed for start, end in reached]
+    steps = [count(end.total_env_steps) for _, end in reached]
+    return paragraph(
+        f"CartPole's first evaluation of 500 came {significant(min(seconds))} to "
+        f"{significant(max(seconds))} s after the first generation, which compiles "
+        f"(seeds {seeds(runs)}: {', '.join(steps)} environment steps)."
+    )
+
+
 def rate(row: dict[str, Any] | None) -> str:
     """A benchmark's row as steps/s; empty if there is none."""
     return f"{row['steps_per_second']:,.0f}" if row else ""
@@ -500,6 +533,8 @@ def simulator(env_id: str) -> str:
     """The package whose version matters most to a task."""
     if env_id.startswith("ALE/"):
         return "ale-py"
+    if names_package(env_id):
+        return "jax"
     return "mujoco" if env_id.endswith("-v5") else "gymnasium"
 
 
@@ -508,7 +543,9 @@ def machine(report: dict[str, Any], simulator: str) -> str:
     here, version = report["machine"], report["versions"][simulator]
     processor = here["processor"].replace("(R)", "").replace(" Processor", "")
     cores = f"{here['cores']} core{'s' * (here['cores'] > 1)}"
-    name = {"mujoco": "MuJoCo", "gymnasium": "Gymnasium"}.get(simulator, simulator)
+    name = {"mujoco": "MuJoCo", "gymnasium": "Gymnasium", "jax": "JAX"}.get(
+        simulator, simulator
+    )
     return f"{cores} of an {processor}, {name} {version}"
 
 
@@ -565,6 +602,9 @@ TABLES = {
     "speed": speed,
     "small-generations": small_generations,
     "games": games,
+    "jax-envs": lambda: trained("jax_envs"),
+    "jax-cartpole": jax_cartpole,
+    "jax-speed": jax_speed,
 }
 
 

@@ -34,7 +34,7 @@ HOMES = {
     },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
-        "benchmarks/learning",
+        *("benchmarks/learning", "benchmarks/jax_envs"),
         *(
             "runs/directory",
             "runs/machine",
@@ -49,7 +49,10 @@ HOMES = {
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
     "huggingface_hub": {"runs/exported"},
     "safetensors": {"runs/exported"},
-    "evosax": {"es/evosax_bridge", "es/repaired", "es/strategies"},
+    "evosax": {
+        *("es/evosax_bridge", "es/repaired", "es/strategies"),
+        "benchmarks/jax_envs",
+    },
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect", "tune", "export"),

@@ -39,6 +39,7 @@ from jax_es.benchmarks.rows import (
     GAMES,
     GENERATION_STEPS,
     MEAN_LENGTHS,
+    ON_ONE_CORE,
     UPDATE_PAIRS,
     Row,
     Work,
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> None:
     """Measures rows of one network, prints a JSON object with the fields of each."""
     given, options = map(json.loads, argv)
     rows, work = [Row(*values) for values in given], Work(**options)
-    use_cores(work.cores or (1 if rows[0].kind == "learning" else available_cores()))
+    use_cores(work.cores or (1 if rows[0].kind in ON_ONE_CORE else available_cores()))
     start_jax()
     measured = measure(rows, work)
     sys.stdout.write(json.dumps(measured) + "\n")
@@ -91,6 +92,10 @@ def measure(rows: list[Row], work: Work) -> dict[str, Fields]:
     """Measures rows of one network and of the same number of slots."""
     if rows[0].kind == "learning":
         return {row.name: learning(row, work) for row in rows}
+    if rows[0].kind == "jax":
+        from jax_es.benchmarks.jax_envs import in_jax  # which measures by this file
+
+        return {row.name: in_jax(row, work) for row in rows}
     if rows[0].kind == "physics":
         return {
             row.name: {"physics_samples": [simulator_speed(row.regime, work.seconds)]}

@@ -81,6 +81,50 @@ LEARNING = {  # docs/results/index.md says the command of the last
 }
 """What the rows ``learning`` are about: late generations on cheap physics."""
 
+
+class InJax(NamedTuple):
+    """A preset on an environment in JAX."""
+
+    preset: str
+    policy: str
+    changes: Mapping[str, dict[str, Any]]
+    """What is changed about the preset's fields, by section."""
+
+
+_CARTPOLE = {
+    "env": {"id": "gymnax:CartPole-v1"},
+    "rollout": {"num_slots": 256},
+    "policy": {"sample_actions": False},
+}
+_ANT = {
+    "env": {"id": "brax:ant", "kwargs": {"backend": "spring"}},
+    "rollout": {"num_slots": 64, "num_substeps": None, "integrator": None},
+}
+
+IN_JAX = {
+    "cartpole-linear": InJax("own-discrete", "linear", _CARTPOLE),
+    "cartpole-mlp": InJax(
+        "own-discrete",
+        "mlp",
+        {
+            **_CARTPOLE,
+            "policy": {"hidden_sizes": (64, 64), "sample_actions": False},
+            "es": {"perturbation": "full"},
+        },
+    ),
+    "breakout-cnn": InJax(
+        "own-grid",
+        "cnn",
+        {"env": {"id": "gymnax:Breakout-MinAtar"}, "rollout": {"num_slots": 256}},
+    ),
+    "ant-linear": InJax("ant", "linear", _ANT),
+    "ant-dt": InJax("ant", "decision-transformer", _ANT),
+}
+"""What the rows ``jax`` are about; they need the extra jax-envs."""
+
+ON_ONE_CORE = "learning", "jax"
+"""Kinds of rows that have one core and bring their own ratio."""
+
 Regime: TypeAlias = Literal["trained", "untrained", "atari"]
 
 
@@ -88,9 +132,9 @@ class Row(NamedTuple):
     """A line of the table."""
 
     kind: str
-    """What is measured: physics, policy, generation, update or learning."""
+    """What is measured: physics, policy, generation, update, learning or jax."""
     network: str = ""
-    """One of :data:`NETWORKS`, or of :data:`LEARNING`; none for physics."""
+    """One of :data:`NETWORKS`, :data:`LEARNING` or :data:`IN_JAX`; none for physics."""
     condition: str = ""
     """What is special about it, mostly nothing."""
     is_default: bool = True
@@ -98,7 +142,7 @@ class Row(NamedTuple):
 
     @property
     def regime(self) -> Regime:
-        """Which of the simulators' speeds it is compared with, except ``learning``."""
+        """Which of the simulators' speeds it is compared with, if with any."""
         if self.network in GAMES or self.condition == "atari":
             return "atari"
         bodies_fall = self.condition in ("untrained", "own-actions")
@@ -128,6 +172,13 @@ ROWS = [
     ),
     *(Row("update", name) for name in HUMANOIDS if "+" not in name),
     *(Row("learning", name, is_default=False) for name in LEARNING),
+    *(
+        Row("jax", name, condition, is_default=False)
+        for name in IN_JAX
+        for condition in ("", "untrained")
+    ),
+    Row("jax", "cartpole-mlp", "members", is_default=False),
+    Row("jax", "cartpole-mlp", "evosax", is_default=False),
 ]
 """Every row, in the order of the table."""
 
@@ -162,7 +213,7 @@ class Work:
     """Slots of every row, instead of each network's own."""
     cores: Count | None = None
     """Cores of every row, of those that this process may use; all of them, and one for
-    learning/*, if not given."""
+    learning/* and jax/*, if not given."""
     num_groups: Count | None = None
     """Slot groups of every row at most, instead of what training chooses: with two,
     policies and physics overlap."""

@@ -8,15 +8,16 @@ import gymnasium
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
 from jax_es.presets import preset
+from jax_es.rollout.devices import use_cores
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env, make_single_env, with_game
 
 MOST_STEPS = 1000
 """Limit on an episode, in environment steps, where the task has none."""
 
-LEAST_PIXELS = 20
-"""Height and width below which a frame is read as a vector: nothing would be left of it
-by the two convolutions of ``cnn``."""
+LEAST_PIXELS = 10, 20
+"""Height and width from which a frame is read as a grid and as an image; smaller ones
+are read as vectors."""
 
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
 
@@ -59,8 +60,9 @@ def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
     if not has_limit:
         env = replace(env, max_episode_steps=MOST_STEPS)
     shape = space.shape if isinstance(space, gymnasium.spaces.Box) else None
-    if shape is not None and len(shape) == 3 and sorted(shape)[1] >= LEAST_PIXELS:
-        return "own-image", env
+    grid, image = LEAST_PIXELS
+    if shape is not None and len(shape) == 3 and (side := sorted(shape)[1]) >= grid:
+        return ("own-image" if side >= image else "own-grid"), env
     if shape is None or len(shape) != 1:
         env = replace(env, wrappers=(*env.wrappers, _FLATTEN))
     is_real = isinstance(actions, gymnasium.spaces.Box)
@@ -69,6 +71,7 @@ def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
 
 def _seen(env: EnvConfig) -> tuple[gymnasium.Space, gymnasium.Space, bool]:
     """Returns an environment's spaces, and whether its episodes have a limit."""
+    use_cores()  # an environment in JAX starts it, which fixes the devices
     try:
         with contextlib.closing(make_env(env, num_envs=1, num_threads=1)) as ready:
             return ready.single_observation_space, ready.single_action_space, True

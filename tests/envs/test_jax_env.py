@@ -1,10 +1,12 @@
 """Environments in JAX: adapters equal the packages' own rollouts; the seam's errors."""
 
+import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.jax_env import PACKAGES, BraxEnvironment, JaxVectorEnv, make_jax
+from envs.jax_env import PACKAGES, BraxEnvironment, JaxVectorEnv, check, make_jax
 from envs.make import make
 from jax_es.train_config import JAX_PACKAGES
 
@@ -110,3 +112,58 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(envs.jax_env.PACKAGES, "brax", missing)
     with pytest.raises(ValueError, match=r"brax:ant needs .* '\.\[jax-envs\]'"):
         make("brax:ant", 1)
+
+
+class Right:
+    """An environment that counts, and pays nothing."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+    max_episode_steps = 5
+
+    def reset(self, key):
+        return jnp.zeros(()), jnp.zeros(3)
+
+    def step(self, state, action, key):
+        return state + 1, jnp.zeros(3), 0.0, False, False, {}
+
+
+class Short(Right):
+    def step(self, state, action, key):
+        return super().step(state, action, key)[:5]
+
+
+class Alone(Right):
+    def reset(self, key):
+        return jnp.zeros(3)
+
+
+class Other(Right):
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+
+
+class Grows(Right):
+    def step(self, state, action, key):
+        return jnp.zeros(2), *super().step(state, action, key)[1:]
+
+
+class Many(Right):
+    def step(self, state, action, key):
+        state, seen, _, *rest = super().step(state, action, key)
+        return state, seen, jnp.zeros(2), *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Short, r"step must return \(state, observation, reward"),
+        (Alone, r"reset must return \(state, observation\)"),
+        (Other, r"observation_space's shape \(4,\), got \(3,\)"),
+        (Grows, "a state like that of reset"),
+        (Many, "as single numbers"),
+    ],
+)
+def test_what_methods_return_is_checked(kind, says):
+    check(Right(), "my:Right")
+    with pytest.raises(ValueError, match=rf"env_id: my:Env: .*{says}"):
+        check(kind(), "my:Env")

@@ -108,6 +108,21 @@ def test_it_equals_numpys(policy, atol, random_params):
     assert np.abs(of_member - of_mean).max() > 0.05
 
 
+def test_features_are_settings():
+    config = CNNConfig(features=(16,), hidden_size=64, normalization="none")
+    params = jax.eval_shape(
+        make_policy(config, (4, 10, 10), CHOICE).init, jax.random.key(0)
+    )
+    shapes = {name: layer["kernel"].shape for name, layer in params.items()}
+    assert shapes == {  # as MinAtar's
+        "convolutions_0": (3, 3, 4, 16),
+        "hidden": (8 * 8 * 16, 64),
+        "head": (64, 3),
+    }
+    with pytest.raises(ValueError, match=r"policy.features=\(\).* one or two"):
+        CNNConfig(features=())
+
+
 @pytest.mark.parametrize(
     ("shape", "normalization"),
     [

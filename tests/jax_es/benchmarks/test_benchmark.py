@@ -8,8 +8,9 @@ import pytest
 
 from envs import physics
 from jax_es import benchmark
-from jax_es.benchmarks import learning, measure
+from jax_es.benchmarks import jax_envs, learning, measure
 from jax_es.benchmarks.rows import (
+    IN_JAX,
     LEARNING,
     NETWORKS,
     ROWS,
@@ -40,7 +41,7 @@ def check(row):
 
 def test_rows_have_names_networks_and_regimes():
     assert len(BY_NAME) == len(ROWS)
-    assert {row.network for row in ROWS} == {"", *NETWORKS, *LEARNING}
+    assert {row.network for row in ROWS} == {"", *NETWORKS, *LEARNING, *IN_JAX}
     assert BY_NAME["generation/hero-dt"].regime == "atari"
     assert BY_NAME["generation/humanoid-dt-fast/own-actions"].regime == "untrained"
     assert config_of("humanoid-dt+cache").policy.attention == "cache"
@@ -111,6 +112,24 @@ def test_learning_rows_are_measured_beside_their_own_environment():
     assert fields["num_pairs"] == 448 and 0 < fields["slot_utilization"] <= 1
     row, *_ = benchmark.finish({"learning/hopper-linear": fields})
     assert row["ratio_to_physics"] == fields["ratio_to_physics"] > 0
+
+
+@pytest.mark.slow
+def test_rows_in_jax_are_measured_beside_their_environment(monkeypatch):
+    pytest.importorskip("gymnax")
+    monkeypatch.setattr(jax_envs, "MEMBERS", 8)
+    monkeypatch.setattr(jax_envs, "WARM_UP_CALLS", 1)
+    assert [len(group) for group in benchmark.processes(choose(["jax/ant*"]))] == [2, 2]
+    for row in choose(["jax/cartpole-mlp", "jax/cartpole-mlp/*"]):
+        fields = measure.measure([row], TINY)[row.name]
+        check(fields)
+        assert fields["num_slots"] == 4 and fields["ratio_to_physics"] > 0
+
+
+def test_all_rows_in_jax_have_a_configuration():
+    for name in IN_JAX:
+        config = jax_envs.config_of(name, TINY)
+        assert config.rollout.num_slots == 4 and not config.phases
 
 
 def test_all_learning_rows_have_a_configuration():

@@ -59,6 +59,7 @@ def registered():
         (EnvConfig("Pendulum-v1"), "own-vector", {}),
         (EnvConfig("Reacher-v5"), "own-vector", {}),
         (EnvConfig("Frames-v0"), "own-image", {}),
+        (EnvConfig("gymnax:Breakout-MinAtar"), "own-grid", {}),
         (
             EnvConfig("Grid-v0"),
             "own-discrete",
