@@ -109,7 +109,7 @@ def _read(run: RunDirectory) -> Run:
     config, method, env = run.config(), run.method(), run.config().env
     task = env.id
     if env.max_episode_steps is not None:
-        task += f", {env.max_episode_steps} steps"
+        task += f", {env.max_episode_steps:,} steps"
     if not env.terminate_when_unhealthy:
         task += ", falling allowed"
     if env.hide_observation:
