@@ -492,6 +492,23 @@ def jax_speed() -> str:
     return table(heads, lines) + paragraph(f"{machine(report, 'jax')}, one run.")
 
 
+def learning_speed() -> str:
+    """How near generations of presets come to their environment alone."""
+    report = read(RESULTS / "benchmark_learning.json")
+    lines = [
+        [
+            f"`{row['name'].removeprefix('learning/')}`",
+            str(row["num_slots"]),
+            rate(row),
+            f"{row['physics_steps_per_second']:,.0f}",
+            f"{row['ratio_to_physics']:.2f}",
+        ]
+        for row in report["rows"]
+    ]
+    heads = ["generation of", "slots", "steps/s", "environment alone", "ratio"]
+    return table(heads, lines) + paragraph(f"{machine(report, 'mujoco')}, one run.")
+
+
 def jax_cartpole() -> str:
     """How long CartPole in JAX takes to 500."""
     runs = read_runs(sorted((RESULTS / "jax_envs" / "cartpole").iterdir()))
@@ -605,6 +622,7 @@ TABLES = {
     "jax-envs": lambda: trained("jax_envs"),
     "jax-cartpole": jax_cartpole,
     "jax-speed": jax_speed,
+    "learning-speed": learning_speed,
 }
 
 
