@@ -118,7 +118,7 @@ def _register_own(env_id: str) -> None:
     with contextlib.suppress(ConfigError):  # an id, or in no module: told when made
         found = find("--env.id", env_id)
     is_class = isinstance(found, type) and issubclass(found, gymnasium.Env)
-    if not (is_class or inspect.isfunction(found)):  # others are not written for this
+    if not (is_class or inspect.isfunction(found)):  # os:system is neither
         return
     if name in _registered:
         gymnasium.registry.pop(name, None)
