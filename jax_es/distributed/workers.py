@@ -196,7 +196,8 @@ class Workers:
     def _check_ray(self) -> None:
         """Raises ``WorkersGone`` if one of Ray's servers is: Ray would end the program.
 
-        It does so after a minute in which every question to them waits.
+        It does so after a minute in which every question to them waits. A program that
+        asks the raylet just as that dies it ends at once, with status 1 and no message.
         """
         for host, port in self._servers:
             try:
