@@ -139,6 +139,33 @@ class BraxEnvironment:
         return seen[self._entry] if isinstance(seen, Mapping) else seen
 
 
+class FlatEnvironment:
+    """Another environment, whose observations become vectors ``[O]``.
+
+    What ``gymnasium.wrappers.FlattenObservation`` does to Gymnasium's.
+
+    Args:
+        env: has observations of any shape.
+    """
+
+    def __init__(self, env: JaxEnvironment) -> None:
+        self._env, seen = env, env.observation_space
+        low, high = np.ravel(seen.low), np.ravel(seen.high)
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=seen.dtype)
+        self.action_space = env.action_space
+        self.max_episode_steps = env.max_episode_steps
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Starts an episode."""
+        state, observation = self._env.reset(key)
+        return state, observation.ravel()
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
+        """Applies one action."""
+        state, observation, *rest = self._env.step(state, action, key)
+        return (state, observation.ravel(), *rest)
+
+
 class JaxVectorEnv(EpisodeVectorEnv):
     """Environments in JAX as a vector environment, for whoever steps them by hand.
 

@@ -65,14 +65,8 @@ def make(
         (4, 17)
     """
     physics = physics or {}
-    if environment := _in_jax(env_id, kwargs or {}):
+    if environment := _in_jax(env_id, kwargs or {}, wrappers):
         _refuse(physics, env_id)
-        if wrappers:
-            raise ValueError(
-                f"wrappers: {env_id} is written in JAX, and Gymnasium's wrappers are "
-                "not; leave them out, and let its reset and step return observations "
-                "that policies read: vectors, or images from 10 rows and columns"
-            )
         return environment(num_envs, **options)
     if env_id == TETRIS and not wrappers:
         _refuse(physics, env_id)
@@ -92,7 +86,7 @@ def make(
 
 
 def _in_jax(
-    env_id: str, kwargs: dict[str, Any]
+    env_id: str, kwargs: dict[str, Any], wrappers: Wrappers
 ) -> Callable[..., EpisodeVectorEnv] | None:
     """Returns what makes a vector environment in JAX, if the id names one."""
     if not _names_module(env_id):
@@ -112,6 +106,13 @@ def _in_jax(
         return None
     if module not in jax_env.PACKAGES:
         jax_env.check(environment, env_id)
+    if set(wrappers) == {gymnasium.wrappers.FlattenObservation}:
+        environment = jax_env.FlatEnvironment(environment)
+    elif wrappers:
+        raise ValueError(
+            f"wrappers: {env_id} is written in JAX, and Gymnasium's wrappers are not, "
+            "except for gymnasium.wrappers:FlattenObservation; leave the others out"
+        )
     return functools.partial(jax_env.JaxVectorEnv, environment)
 
 

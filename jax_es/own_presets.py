@@ -72,19 +72,43 @@ _IMAGE = replace(
     rollout=RolloutConfig(slots_per_core=32, observation_statistics=False),
 )
 
-_GRID = replace(
-    _IMAGE,
-    policy=CNNConfig(
-        features=(16,), hidden_size=64, normalization="none", sample_actions=True
-    ),
-    rollout=RolloutConfig(slots_per_core=256, observation_statistics=False),
+# In JAX, MinAtar's steps cost little: larger generations, of more steps in all.
+_GRID = clipup(
+    EnvConfig(id=""),
+    MLPConfig(hidden_sizes=(64,), head_scale=0.1, sample_actions=True),
+    30_000_000,
+    statistics_fraction=0.25,
+    std_floor=0.001,
+    num_pairs=64,
+    interactions_per_generation=40_000,
+    max_num_pairs=256,
+    sigma=0.2,
+    sigma_end=0.02,
+    learning_rate=0.6,
+    learning_rate_end=0.05,
+    schedule="cosine",
+    schedule_generations=1000,
+    perturbation="low-rank",
+    physics={"slots_per_core": 256},
 )
 
 OWN_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "own-vector": _networks(sample_actions=False),
     "own-discrete": _networks(sample_actions=True),
+    "own-grid": {
+        "mlp": _GRID,
+        "cnn": replace(
+            _GRID,
+            policy=CNNConfig(
+                features=(16,),
+                hidden_size=64,
+                normalization="none",
+                sample_actions=True,
+            ),
+            rollout=RolloutConfig(slots_per_core=256, observation_statistics=False),
+        ),
+    },
     # Not measured.
-    "own-grid": {"cnn": _GRID},
     "own-image": {
         "cnn": _IMAGE,
         "image-decision-transformer": replace(

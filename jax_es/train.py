@@ -127,7 +127,7 @@ def parse(argv: list[str]) -> Request:
         if task is not None:
             from jax_es.training.own_task import own_task
 
-            preset_name, task = own_task(task)
+            preset_name, task = own_task(task, line.kind)
         default = preset(preset_name, line.kind)
         if task is not None:
             default = dataclasses.replace(default, env=task)

@@ -257,6 +257,10 @@ JAX_PACKAGES = ("gymnax", "brax", "playground")
 """Packages of environments in JAX: ``brax:ant`` imports nothing of the user's own."""
 
 
+FLATTEN = "gymnasium.wrappers:FlattenObservation"
+"""The wrapper that own presets add where a policy reads vectors."""
+
+
 def imported(config: TrainConfig) -> list[str]:
     """Returns what a configuration imports of the user's own, as ``module:Name``.
 
@@ -266,7 +270,8 @@ def imported(config: TrainConfig) -> list[str]:
     id_ = "" if env.id.partition(":")[0] in JAX_PACKAGES else env.id
     parts = (id_, policy_kind(config.policy), es.strategy, es.objective)
     named = (*parts, *_texts(env.kwargs))
-    return [*env.wrappers, *(target for target in named if ":" in target)]
+    wrappers = [each for each in env.wrappers if each != FLATTEN]
+    return [*wrappers, *(target for target in named if ":" in target)]
 
 
 def _texts(value: Any) -> Iterator[str]:

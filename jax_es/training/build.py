@@ -32,6 +32,7 @@ from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
 from jax_es.train_config import (
+    FLATTEN,
     JAX_PACKAGES,
     POLICY_KINDS,
     CustomPolicyConfig,
@@ -281,7 +282,7 @@ def make_policy(
             for name, kind in POLICY_KINDS.items()
             if issubclass(kind, models.IMAGE_POLICIES) != takes_images
         ]
-        flat = " ".join((*wrappers, "gymnasium.wrappers:FlattenObservation"))
+        flat = " ".join((*wrappers, FLATTEN))
         remedies = [] if takes_images else [f"add --env.wrappers {flat}"]
         if len(observation_space.shape or ()) == (1 if takes_images else 3):
             remedies.append(f"choose --policy {' or '.join(kinds)}")

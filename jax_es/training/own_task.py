@@ -9,8 +9,9 @@ from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
 from jax_es.presets import preset
 from jax_es.rollout.devices import use_cores
-from jax_es.train_config import TrainConfig
+from jax_es.train_config import FLATTEN, POLICY_KINDS, TrainConfig
 from jax_es.training.build import make_env, make_single_env, with_game
+from models import IMAGE_POLICIES
 
 MOST_STEPS = 1000
 """Limit on an episode, in environment steps, where the task has none."""
@@ -18,8 +19,6 @@ MOST_STEPS = 1000
 LEAST_PIXELS = 10, 20
 """Height and width from which a frame is read as a grid and as an image; smaller ones
 are read as vectors."""
-
-_FLATTEN = "gymnasium.wrappers:FlattenObservation"
 
 
 def preset_for(
@@ -44,14 +43,14 @@ def preset_for(
         ConfigError: there is no such environment, or its spaces are of no kind that
             policies know.
     """
-    name, task = own_task(EnvConfig(env) if isinstance(env, str) else env)
+    name, task = own_task(EnvConfig(env) if isinstance(env, str) else env, policy)
     return replace(preset(name, policy, strategy, fine_tune), env=task)
 
 
-def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
+def own_task(env: EnvConfig, policy: str | None = None) -> tuple[str, EnvConfig]:
     """Returns the name of the preset for an environment, and how it is trained.
 
-    What is neither a vector nor an image is flattened, and an episode without a limit
+    What the policy cannot read as it is, is flattened, and an episode without a limit
     gets one of :data:`MOST_STEPS`.
     """
     config = with_game(TrainConfig(env=env))
@@ -61,10 +60,16 @@ def own_task(env: EnvConfig) -> tuple[str, EnvConfig]:
         env = replace(env, max_episode_steps=MOST_STEPS)
     shape = space.shape if isinstance(space, gymnasium.spaces.Box) else None
     grid, image = LEAST_PIXELS
-    if shape is not None and len(shape) == 3 and (side := sorted(shape)[1]) >= grid:
-        return ("own-image" if side >= image else "own-grid"), env
-    if shape is None or len(shape) != 1:
-        env = replace(env, wrappers=(*env.wrappers, _FLATTEN))
+    side = sorted(shape)[1] if shape is not None and len(shape) == 3 else 0
+    if side >= image:
+        return "own-image", env
+    kind = POLICY_KINDS.get(policy or "mlp")  # None of a network of the user's own
+    reads_grids = kind is None or issubclass(kind, IMAGE_POLICIES)
+    is_read = side >= grid and reads_grids
+    if not is_read and (shape is None or len(shape) != 1):
+        env = replace(env, wrappers=(*env.wrappers, FLATTEN))
+    if side >= grid:
+        return "own-grid", env
     is_real = isinstance(actions, gymnasium.spaces.Box)
     return ("own-vector" if is_real else "own-discrete"), env
 

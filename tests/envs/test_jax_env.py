@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.wrappers import Autoreset, FlattenObservation
 
 from envs.jax_env import PACKAGES, BraxEnvironment, JaxVectorEnv, check, make_jax
 from envs.make import make
@@ -45,6 +46,19 @@ def test_gymnax_plays_as_by_itself(name):
         expected, own, paid, done, _ = theirs.step_env(key, own, action, params)
         np.testing.assert_array_equal(reward, paid)
         assert bool(terminated | truncated) == bool(done)
+
+
+def test_flattened_it_is_the_same():
+    flat = make("gymnax:Breakout-MinAtar", 2, wrappers=(FlattenObservation,))
+    env = make("gymnax:Breakout-MinAtar", 2)
+    assert flat.single_observation_space.shape == (400,)
+    (vectors, _), (images, _) = flat.reset(seed=3), env.reset(seed=3)
+    np.testing.assert_array_equal(vectors, images.reshape(2, -1))
+    for _ in range(3):
+        vectors, images = flat.step(np.ones(2, int))[0], env.step(np.ones(2, int))[0]
+        np.testing.assert_array_equal(vectors, images.reshape(2, -1))
+    with pytest.raises(ValueError, match="except for gymnasium"):
+        make("gymnax:Breakout-MinAtar", 2, wrappers=(FlattenObservation, Autoreset))
 
 
 @pytest.mark.slow

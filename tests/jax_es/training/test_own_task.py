@@ -12,6 +12,7 @@ from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
 from jax_es.presets import preset
 from jax_es.runs.metrics import read_metrics
+from jax_es.train_config import FLATTEN
 from jax_es.training.own_task import MOST_STEPS, own_task, preset_for
 
 
@@ -59,19 +60,25 @@ def registered():
         (EnvConfig("Pendulum-v1"), "own-vector", {}),
         (EnvConfig("Reacher-v5"), "own-vector", {}),
         (EnvConfig("Frames-v0"), "own-image", {}),
-        (EnvConfig("gymnax:Breakout-MinAtar"), "own-grid", {}),
+        (EnvConfig("gymnax:Breakout-MinAtar"), "own-grid", {"wrappers": (FLATTEN,)}),
         (
             EnvConfig("Grid-v0"),
             "own-discrete",
             {
                 "max_episode_steps": MOST_STEPS,
-                "wrappers": ("gymnasium.wrappers:FlattenObservation",),
+                "wrappers": (FLATTEN,),
             },
         ),
     ],
 )
 def test_the_spaces_choose(task, name, changes):
     assert own_task(task) == (name, dataclasses.replace(task, **changes))
+
+
+@pytest.mark.parametrize("policy", ["cnn", "my_networks:Grid"])
+def test_a_grid_stays_one_for_those_who_read_it(policy):
+    task = EnvConfig("gymnax:Breakout-MinAtar")
+    assert own_task(task, policy) == ("own-grid", task)
 
 
 def test_from_python_it_takes_what_preset_takes():
@@ -91,7 +98,7 @@ def test_an_id_alone_is_trained(stay_as_configured, tmp_path, monkeypatch):
     assert read_metrics("runs/x")[-1].total_env_steps >= 100
     # The command of its report, and the run's resume, say the same.
     request = train.parse(["--resume", "--name", "x", "--max-env-steps", "200"])
-    assert request.config.env.wrappers == ("gymnasium.wrappers:FlattenObservation",)
+    assert request.config.env.wrappers == (FLATTEN,)
 
 
 @pytest.mark.slow
