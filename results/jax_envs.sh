@@ -19,12 +19,10 @@ on_core=(taskset -c "${cores[core]}" "$python" -m)
 for task in "${tasks[@]}"; do
   case $task in
     cartpole) options=(--env.id gymnax:CartPole-v1 --max-env-steps 500000) ;;
-    breakout) options=(--env.id gymnax:Breakout-MinAtar --max-env-steps 100000000) ;;
-    asterix) options=(--env.id gymnax:Asterix-MinAtar --max-env-steps 100000000) ;;
-    freeway) options=(--env.id gymnax:Freeway-MinAtar --max-env-steps 100000000) ;;
-    space-invaders)
-      options=(--env.id gymnax:SpaceInvaders-MinAtar --max-env-steps 100000000)
-      ;;
+    breakout) options=(--env.id gymnax:Breakout-MinAtar) ;;
+    asterix) options=(--env.id gymnax:Asterix-MinAtar) ;;
+    freeway) options=(--env.id gymnax:Freeway-MinAtar) ;;
+    space-invaders) options=(--env.id gymnax:SpaceInvaders-MinAtar) ;;
     cartpole-balance)
       options=(--env.id playground:CartpoleBalance --max-env-steps 20000000)
       ;;
