@@ -56,14 +56,14 @@ class CheckedEnv(gymnasium.Wrapper):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Starts an episode."""
-        with blamed(self._env_id, "in reset"):
+        with blamed(f"environment {self._env_id}", "in reset"):
             observation, info = self.env.reset(seed=seed, options=options)
         self._check_observation("reset", observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes a step."""
-        with blamed(self._env_id, "in step"):
+        with blamed(f"environment {self._env_id}", "in step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated.__class__ is not bool or truncated.__class__ is not bool:
             terminated = self._flag("terminated", terminated)
@@ -127,16 +127,20 @@ def failure(who: str, when: str, error: Exception | SystemExit) -> EnvironmentFa
 
 
 @contextlib.contextmanager
-def blamed(env_id: str, when: str) -> Iterator[None]:
-    """Blames an environment for what it raises inside, such as ``"in step"``.
+def blamed(
+    who: str, when: str, passes: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Blames the user's code for what it raises inside, such as ``"in step"``.
 
     Raises:
-        EnvironmentFailure: instead of it.
+        EnvironmentFailure: instead of it, unless it is one of ``passes``.
     """
     try:
         yield
+    except passes:
+        raise
     except (Exception, SystemExit) as error:
-        raise failure(f"environment {env_id}", when, error) from error
+        raise failure(who, when, error) from error
 
 
 @contextlib.contextmanager

@@ -287,7 +287,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
     def _blamed(self, when: str) -> Iterator[None]:
         """Blames the task for what it raises inside."""
         # Numbers of a fallen or failed simulation may have no finite square.
-        with blamed(self._env_id, when), np.errstate(invalid="ignore", over="ignore"):
+        with (
+            blamed(f"environment {self._env_id}", when),
+            np.errstate(invalid="ignore", over="ignore"),
+        ):
             yield
 
     def _seen(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jax_es.es.strategies import named_strategy, strategy
     from jax_es.es.strategy import Behaviour, Strategy
     from jax_es.illumination.repertoire import Repertoire, load_archive
-    from jax_es.illumination.run import illuminate_run
+    from jax_es.illumination.run import illuminate_run, illuminate_seeds
     from jax_es.illumination.settings import ArchiveConfig
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.imitation.cloning_settings import CloningConfig
@@ -61,7 +61,7 @@ _NAMES = {
     "es.strategies": "named_strategy strategy",
     "es.strategy": "Behaviour Strategy",
     "illumination.repertoire": "Repertoire load_archive",
-    "illumination.run": "illuminate_run",
+    "illumination.run": "illuminate_run illuminate_seeds",
     "illumination.settings": "ArchiveConfig",
     "imitation.clone_run": "pretrain_run",
     "imitation.cloning_settings": "CloningConfig",
@@ -94,8 +94,8 @@ __all__ = ["PRESETS", "ArchiveConfig", "CloningConfig", "ESConfig", "EnvConfig"]
 __all__ += ["EvaluationConfig", "Phase", "RolloutConfig", "TrainConfig", "preset"]
 __all__ += ["preset_for"]
 # Runs: what trains them, and what reads them.
-__all__ += ["configure_cpu_devices", "illuminate_run", "open_workers", "pretrain_run"]
-__all__ += ["objective", "use_compilation_cache"]
+__all__ += ["configure_cpu_devices", "illuminate_run", "illuminate_seeds"]
+__all__ += ["objective", "open_workers", "pretrain_run", "use_compilation_cache"]
 __all__ += ["Callback", "WandB", "custom_policy", "train_policy", "train_seeds"]
 __all__ += ["GenerationRecord", "TrainingResult", "evolve", "train_run"]
 __all__ += ["LoadedPolicy", "Repertoire", "find_runs", "load_archive", "load_policy"]

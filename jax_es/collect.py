@@ -25,8 +25,7 @@ from jax_es.checks import (
 from jax_es.cli.options import input_errors, parse_options, program, run_errors
 from jax_es.cli.progress import named
 from jax_es.cli.signals import Stopped, StopSignals
-from jax_es.cli.train_program import start_jax
-from jax_es.cli.workers import WorkerArguments
+from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,

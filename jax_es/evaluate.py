@@ -29,7 +29,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.cli.options import input_errors, parse_options, program
-from jax_es.cli.workers import WorkerArguments
+from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_runs
@@ -187,7 +187,6 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
         arguments = parse_options(Arguments, argv, "evaluate")
         from jax_es.analysis import drawing
-        from jax_es.cli.train_program import start_jax
         from jax_es.evaluation.conditions import prepare, sweeps
         from jax_es.evaluation.tables import experiment_report, write_csv
 

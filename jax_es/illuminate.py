@@ -8,24 +8,30 @@ run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it, and
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program, split_command_line
 from jax_es.cli.train_program import (
     Request,
-    RunArguments,
+    SeedArguments,
     preset_of,
     stored_run,
     train_program,
+    train_runs,
 )
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
+from jax_es.runs.directory import check_method
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.method import MAP_ELITES
+from jax_es.runs.wording import spread
 from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
 
 DEFAULT_PRESET = "ant-uni"
@@ -41,7 +47,7 @@ The options' defaults below are those of the chosen preset."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(RunArguments):
+class Arguments(SeedArguments):
     """The command line, after PRESET and KIND."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -52,6 +58,7 @@ class Arguments(RunArguments):
 
     def __post_init__(self) -> None:
         """Checks the video's ending before anything runs."""
+        super().__post_init__()
         if self.video is not None:
             from jax_es.evaluation.video import check_encoder
 
@@ -97,26 +104,40 @@ def parse(argv: list[str]) -> Request:
 
     config = with_game(arguments.config)
     if arguments.resume:
-        run = arguments.run_to_resume(config, line)
+        run = arguments.runs_to_resume(config, line)
+        check_method(run, arguments.archive.method())
+        config = run.with_stored_machine(config)
+        run.check_resumable(config)
     else:
         check_cores(config.rollout)
-        run = arguments.new_run(f"{name}-seed{config.seed}")
-    return Request(
-        arguments, config, name, run, config.rollout.num_devices, unit="generations"
+        run = arguments.new_runs(name, config.seed)
+    require(
+        arguments.video is None or run.file != EXPERIMENT_FILE,
+        "--video shows one archive, and --seeds fills several; leave --video out, and "
+        "record a finished one: --resume --name seed-0 --runs-dir runs/NAME.",
+    )
+    devices = arguments.devices(config)
+    return Request(arguments, config, name, run, devices, "generations")
+
+
+def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
+    from jax_es.illumination.run import illuminate_run, illuminate_seeds
+
+    what = request.config, request.arguments.archive
+    one = functools.partial(illuminate_run, *what)
+    several = functools.partial(illuminate_seeds, *what)
+    return train_runs(
+        request, check_stop, one, several, _over_seeds, " --figure growth"
     )
 
 
-def _train(request: Request, check_stop: Callable[[], None]) -> None:
-    from jax_es.illumination.run import illuminate_run
-
-    arguments = request.arguments
-    illuminate_run(
-        request.config,
-        arguments.archive,
-        request.run.path,
-        arguments.resume,
-        request.preset,
-        check_stop,
+def _over_seeds(results: Sequence[tuple]) -> str:
+    """Says what came out of an experiment."""
+    coverage, score, best = list(zip(*results, strict=True))[1:]
+    return (
+        f"Over {len(results)} seeds, median and range: coverage "
+        f"{spread(coverage, '{:.1%}'.format)}, QD-score {spread(score)}, best fitness "
+        f"{spread(best)}."
     )
 
 

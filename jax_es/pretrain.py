@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from jax_es.checks import from_json, require
-from jax_es.cli.options import CommandLine, parse_options, program, split_command_line
+from jax_es.cli.options import parse_options, program, split_command_line
 from jax_es.cli.train_program import (
     Request,
     RunArguments,
@@ -29,7 +29,7 @@ from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import CLONING
-from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig
+from jax_es.train_config import POLICY_KINDS, PolicyConfig
 
 DESCRIPTION = f"""Clones recorded behaviour: a network learns to act as in --dataset.
 
@@ -74,11 +74,17 @@ def parse(argv: list[str]) -> Request:
     line = split_command_line(argv)
     preset_name, _ = preset_of(line)
     if line.resumes_as_stored:
-        base, settings = _stored(line)
+        stored = stored_run(line, CLONING)
+        base, settings = stored.config(), dict(stored.method().settings)
+        own: dict[str, Any] = {
+            "dataset": settings.pop("dataset", None),
+            "target_returns": tuple(settings.pop("target_returns", ())),
+            "cloning": from_json(CloningConfig, settings),
+        }
     else:
         base = for_cloning(preset(preset_name, line.kind))
-        settings: dict[str, Any] = {"cloning": CloningConfig()}
-    default = Arguments(**shared_fields(base, Arguments), **settings)
+        own = {"cloning": CloningConfig()}
+    default = Arguments(**shared_fields(base, Arguments), **own)
     arguments = parse_options(
         Arguments, line.rest, "pretrain", default=default, description=DESCRIPTION
     )
@@ -98,17 +104,6 @@ def parse(argv: list[str]) -> Request:
         check_cores(config.rollout)
         run = arguments.new_run(f"{preset_name}-cloning-seed{config.seed}")
     return Request(arguments, config, preset_name, run, config.rollout.num_devices)
-
-
-def _stored(line: CommandLine) -> tuple[TrainConfig, dict[str, Any]]:
-    """Returns the configuration and the settings of the run that ``--name`` names."""
-    run = stored_run(line, CLONING)
-    settings = dict(run.method().settings)
-    own = {
-        "dataset": settings.pop("dataset", None),
-        "target_returns": tuple(settings.pop("target_returns", ())),
-    }
-    return run.config(), {"cloning": from_json(CloningConfig, settings), **own}
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> None:

@@ -138,7 +138,13 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     settings = tuning.Settings(config, arguments.tuning, default.preset)
     if stored is not None:
         path = line.path_to_resume
-        _check_same(stored, settings, path)
+        before, now = (  # more trials are the same study's
+            {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
+            for each in (stored, settings)
+        )
+        changed = differing(before, now) | RunDirectory(path, STUDY_FILE).changed_jax()
+        remedy = "start a new study with another --name"
+        require_same(f"the study in {path}", changed, remedy)
         arguments.check_imports(config, path, line)
     else:
         path = arguments.new_run(f"tune-{default.preset}").path
@@ -155,17 +161,6 @@ def around(preset_name: str, kind: str | None = None) -> tuning.Settings:
     steps = config.max_env_steps or LAST_BUDGET
     config = dataclasses.replace(config, num_generations=100_000, max_env_steps=steps)
     return tuning.Settings(config, TuningConfig(), preset_name)
-
-
-def _check_same(stored: tuning.Settings, given: tuning.Settings, path: Path) -> None:
-    """Rejects a resume as another study; more trials are the same one's."""
-    before, now = (
-        {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
-        for each in (stored, given)
-    )
-    changed = differing(before, now) | RunDirectory(path, STUDY_FILE).changed_jax()
-    remedy = "start a new study with another --name"
-    require_same(f"the study in {path}", changed, remedy)
 
 
 def _report(study: tuning.Study, settings: tuning.Settings, path: Path) -> None:

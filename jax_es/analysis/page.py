@@ -141,7 +141,7 @@ class Variant:
         preset, method = self.record["preset"], self.first.method
         seeds = [run.config.seed for run in self.runs]
         is_experiment = (
-            method.is_evolution
+            method.has_seeds
             and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
             and all(
                 {*differing(self.values, method.values(run.config))} <= {"seed"}
@@ -153,7 +153,8 @@ class Variant:
             command(run.config, preset, 1, left_out, method) for run in self.runs
         ]
         if is_experiment:
-            commands = [command(self.first.config, preset, len(seeds), left_out)]
+            config, count = self.first.config, len(seeds)
+            commands = [command(config, preset, count, left_out, method)]
         # Somebody else's record may say anything, and this line is pasted.
         recorded = self.record.get("git_commit") or ""
         if commit := re.fullmatch(r"([0-9a-f]{7,64})(\+?)", recorded):

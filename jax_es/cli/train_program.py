@@ -1,14 +1,15 @@
-"""What programs that train runs share: options, resuming, what a stop leaves."""
+"""What programs that train or evaluate share: options, resuming, what is saved."""
 
+import contextlib
 import dataclasses
 import resource
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jax_es.checks import require
+from jax_es.checks import Count, require
 from jax_es.cli.options import CommandLine, input_errors, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.presets import DEFAULT_PRESET, current_name, meant_by
@@ -17,20 +18,36 @@ from jax_es.runs.directory import (
     check_method,
     resume_options,
     seed_runs,
+    trust_option,
 )
 from jax_es.runs.files import check_place
 from jax_es.runs.find import (
     check_new_name,
     find_run_or_experiment,
     how_to_use,
+    obedience_option,
     path_to_resume,
 )
-from jax_es.runs.folders import EXPERIMENT_FILE, new_folder, seed_of
+from jax_es.runs.folders import (
+    EXPERIMENT_FILE,
+    new_folder,
+    program_command,
+    seed_of,
+)
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.runs.reproduce import origin
+from jax_es.runs.tracking import Callback, WandB, import_wandb
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig, policy_kind
+
+if TYPE_CHECKING:
+    from jax_es.distributed.workers import Workers
+
+SEEDS_ARE_OVER = (
+    "Nothing is left to train: all seeds are finished. Raise --seeds, or what ended "
+    "them (num_generations, max_env_steps or stop_at_return), to go on."
+)
 
 LEAST_FILES = 64
 """That a process must be able to open at once; a tiny run's checkpoint took 20."""
@@ -73,6 +90,124 @@ class RunArguments:
         path = self.runs_dir / given if given else new_folder(name, self.runs_dir)
         check_place(path)  # lock() does as well, but after everything is built
         return RunDirectory(path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerArguments:
+    """Options that say who evaluates."""
+
+    workers: Count | None = None
+    """Evaluate in this many processes of one core each (extra distributed). Numbers do
+    not depend on how many there are or die. One process with all cores if not given."""
+    cluster: str | None = None
+    """HOST:PORT of a running Ray cluster, on whose nodes the workers are; one for each
+    of its cores if --workers is not given."""
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether this process leaves episodes to others."""
+        return self.workers is not None or self.cluster is not None
+
+    def open(self, stack: contextlib.ExitStack) -> "Workers | None":
+        """Starts the workers, which end with ``stack``; None without any."""
+        if not self.has_workers:
+            return None
+        from jax_es.distributed.session import open_workers
+
+        return stack.enter_context(open_workers(self.workers, self.cluster))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeedArguments(RunArguments, WorkerArguments):
+    """Options of programs that train one run, or several seeds as an experiment."""
+
+    seeds: int | None = None
+    """Train this many runs, one after another, into one experiment NAME/seed-…; their
+    seeds count up from --seed. A single run if not given."""
+    track: Literal["wandb"] | None = None
+    """Where curves are sent, besides metrics.jsonl and TensorBoard's events: wandb is
+    Weights & Biases (extra track). Repeat it on a resume."""
+
+    def __post_init__(self) -> None:
+        """Imports what is needed before any work."""
+        if self.track:
+            import_wandb()
+
+    def callbacks(self, path: Path) -> list[Callback]:
+        """Returns who is told of the generations of a run in this folder."""
+        return [WandB(path)] if self.track else []
+
+    def new_runs(self, what: str, seed: int) -> RunDirectory:
+        """Returns the folder of a new run, or of a new experiment."""
+        number = f"seed{seed}" if self.seeds is None else f"{self.seeds}seeds"
+        run = self.new_run(f"{what}-{number}")
+        if self.seeds is None:
+            return run
+        return RunDirectory(run.path, EXPERIMENT_FILE)
+
+    def runs_to_resume(self, config: TrainConfig, line: CommandLine) -> RunDirectory:
+        """Returns the run or the experiment to continue; a run has no ``--seeds``."""
+        run = self.run_to_resume(config, line)
+        require(
+            run.file == EXPERIMENT_FILE or self.seeds is None,
+            f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "
+            "out, or start an experiment with another --name.",
+        )
+        return run
+
+    def devices(self, config: TrainConfig) -> int | None:
+        """Returns how many devices this process needs."""
+        return 1 if self.has_workers else config.rollout.num_devices
+
+
+def train_runs(
+    request: "Request",
+    check_stop: Callable[[], None],
+    one: Callable[..., object],
+    several: Callable[..., Sequence[tuple]],
+    said: Callable[[Sequence[tuple]], str],
+    figure: str = "",
+) -> str | None:
+    """Trains a run or an experiment; returns what to say of an experiment.
+
+    Args:
+        request: what the user asked for; its arguments are :class:`SeedArguments`.
+        check_stop: called often.
+        one: trains a run; both take what ``train_policy`` takes after its path.
+        several: trains an experiment of so many seeds; returns one result a seed.
+        said: of the results.
+        figure: further options of plot.
+    """
+    arguments, run = request.arguments, request.run
+    with contextlib.ExitStack() as stack:
+        what: dict[str, Any] = {
+            "path": run.path,
+            "resume": arguments.resume,
+            "preset": request.preset,
+            "check_stop": check_stop,
+            "workers": arguments.open(stack),
+        }
+        if run.file != EXPERIMENT_FILE:
+            one(callbacks=arguments.callbacks(run.path), **what)
+            return None
+        before = run.record() if arguments.resume else {}
+        count = arguments.seeds
+        results = several(
+            num_seeds=before["num_seeds"] if count is None else count,
+            callbacks=arguments.callbacks,
+            **what,
+        )
+        was_over = run.record()["results"] == before.get("results")
+    path = shlex.quote(str(run.path))
+    text = (
+        f"{said(results)}\n"
+        f"Runs: {run.path}/seed-… (TensorBoard: tensorboard --logdir {path})\n"
+        f"Evaluate: {program_command('evaluate')} {path}"
+        f"{obedience_option(run)}{trust_option(run)}\n"
+        f"Plot: {program_command('plot')} {path}{figure}\n"
+        f"Report: {program_command('report')} {path}"
+    )
+    return f"{SEEDS_ARE_OVER}\n{text}" if was_over else text
 
 
 def shared_fields(source: Any, arguments: type) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax_es.illumination.emitters import (
     Weights,
 )
 from jax_es.illumination.settings import ArchiveConfig, axes_of
-from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
+from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord
@@ -24,11 +24,35 @@ from jax_es.training.generation import evaluation_tasks, population_tasks
 from jax_es.training.objective import fitness, make_objective, per_member, score
 from jax_es.training.parts import EvaluationParts, Parts
 from jax_es.training.recording import rollout_fields
+from jax_es.training.session import Elapsed, OnStep, Step
 from jax_es.types import PyTree
 
 
+class Best(NamedTuple):
+    """θ of an archive's run, which programs read as any run's."""
+
+    mean: PyTree
+    """The best elite when the last generation began."""
+    generation: np.int32
+    """Generations done."""
+
+
+class IlluminationState(NamedTuple):
+    """Everything that the next generation depends on; what a checkpoint holds."""
+
+    es: Best
+    total_env_steps: int
+    """Environment steps taken so far, evaluation included."""
+    best_evaluation_return: float
+    """The highest mean evaluation return so far."""
+    archive: PyTree = ()
+    """:meth:`Archive.state`; ``()`` in the checkpoint ``best``."""
+    emitter: PyTree = ()
+    """The emitter's own; ``()`` in the checkpoint ``best``."""
+
+
 class Illumination:
-    """An archive that grows by generations.
+    """An archive that grows by generations: a session's training.
 
     Args:
         parts: what evaluates; :class:`~jax_es.training.parts.Parts` for emitter es.
@@ -43,7 +67,6 @@ class Illumination:
         total_env_steps: environment steps taken, evaluation included.
         best_evaluation_return: the highest mean evaluation return so far.
         mean: θ of the last generation, the best elite then.
-        is_best: whether the last generation's was the highest.
     """
 
     def __init__(self, parts: EvaluationParts, settings: ArchiveConfig) -> None:
@@ -62,15 +85,14 @@ class Illumination:
         self._settings = settings
         self.generation, self.total_env_steps = 0, 0
         self.best_evaluation_return = -math.inf
-        self.is_best = False
         self.mean = self.weights.tree(jnp.zeros(self.weights.size))
 
     def advance(
         self,
-        on_step: Callable[[RolloutProgress], None] = lambda progress: None,
-        elapsed: Callable[[], float] = time.perf_counter,
-    ) -> GenerationRecord:
-        """Runs one generation; returns its record.
+        on_step: OnStep = lambda progress: None,
+        elapsed: Elapsed = time.perf_counter,
+    ) -> Step:
+        """Runs one generation.
 
         Args:
             on_step: called often.
@@ -101,7 +123,7 @@ class Illumination:
         self.generation += 1
         self.total_env_steps += result.env_steps
         value = score(evaluated.returns)
-        self.is_best = value > self.best_evaluation_return
+        is_best = value > self.best_evaluation_return
         self.best_evaluation_return = max(self.best_evaluation_return, value)
         self.mean = jax.device_get(population.mean)
         seconds = {
@@ -110,7 +132,7 @@ class Illumination:
             "total": time.perf_counter() - started,
         }
         best = self.archive.elites().fitness.max(initial=-math.inf)
-        return GenerationRecord(
+        record = GenerationRecord(
             generation=self.generation - 1,
             total_env_steps=self.total_env_steps,
             step_cap=limit,
@@ -123,6 +145,24 @@ class Illumination:
             seconds_elapsed=elapsed(),
             **rollout_fields(told, evaluated, seconds),
         )
+        state, says = self.state(), []
+        if added.num_left_out:
+            says.append(
+                f"generation {self.generation}: {added.num_left_out} policies were "
+                "left out: fitness or descriptor is NaN or infinite."
+            )
+        without_archive = state._replace(archive=(), emitter=())
+        best = (self.generation, without_archive) if is_best else None
+        return Step(record, state, best, says)
+
+    def finish(self, *_: Any, **__: Any) -> None:
+        """Does nothing: the archive is what counts."""
+
+    def limits_reached(self) -> list[str]:
+        """Says what ends the run, if anything does."""
+        return self.config.limits_reached(
+            self.generation, self.total_env_steps, self.best_evaluation_return
+        )
 
     def _outcome(self, results: EpisodeResults, member: np.ndarray) -> Candidates:
         """Returns fitness and descriptors by member: means over its episodes."""
@@ -133,16 +173,15 @@ class Illumination:
             np.stack(columns, axis=1),
         )
 
-    def state(self, whole: bool = True) -> PyTree:
-        """Returns what a checkpoint holds; without the archive if not ``whole``."""
-        state = {
-            "es": {"mean": self.mean, "generation": np.int32(self.generation)},
-            "total_env_steps": self.total_env_steps,
-            "best_evaluation_return": self.best_evaluation_return,
-        }
-        if whole:
-            state |= {"archive": self.archive.state(), "emitter": self.emitter.state()}
-        return state
+    def state(self) -> IlluminationState:
+        """Returns what a checkpoint holds, as it is now."""
+        return IlluminationState(
+            Best(self.mean, np.int32(self.generation)),
+            self.total_env_steps,
+            self.best_evaluation_return,
+            self.archive.state(),
+            self.emitter.state(),
+        )
 
     def restore(self, state: PyTree) -> None:
         """Takes up what a checkpoint holds."""

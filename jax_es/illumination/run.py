@@ -5,34 +5,33 @@ Its θ is the best elite (or the policy that es improves): ``evaluate``, ``plot`
 """
 
 import contextlib
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_es.checks import require
-from jax_es.cli.progress import (
-    Layout,
-    Progress,
-    ending,
-    named,
-    nothing_left,
-    opening,
-)
+from jax_es.cli.progress import Layout, ending, named, opening
+from jax_es.distributed.workers import Workers
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
 from jax_es.illumination.settings import ArchiveConfig
-from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
-from jax_es.runs.metrics import MetricsWriter, check_own_records
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.records import GenerationRecord
+from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
-from jax_es.training.build import with_machine
+from jax_es.training.build import for_run
 from jax_es.training.parts import EvaluationParts, build, build_evaluation
+from jax_es.training.seeds import run_seeds
+from jax_es.training.session import run_session, session_progress, take_up
+from jax_es.training.train_policy import team_of
 from jax_es.types import PyTree, needs_reference
 
 
@@ -43,6 +42,11 @@ def illuminate_run(
     resume: bool = False,
     preset: str = "python",
     check_stop: Callable[[], None] = lambda: None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    workers: Workers | int | None = None,
+    verbose: bool = True,
+    label: str = "",
 ) -> Archive:
     """Fills an archive, as ``python -m jax_es.illuminate`` does.
 
@@ -54,10 +58,127 @@ def illuminate_run(
         preset: recorded as where ``config`` comes from.
         check_stop: called often; raises an exception to end the run, after a checkpoint
             of the last finished generation.
+        callbacks: told of each generation; one that returns ``True`` ends the run.
+            ``state.archive`` are the elites, ``state.es.mean`` the best.
+        workers: who evaluates, as of :func:`jax_es.train_policy`.
+        verbose: whether to show progress.
+        label: what progress shows before the generation.
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
+    run = RunDirectory(Path(path))
+    config = _prepared(config, settings, run, resume, workers)
+    with contextlib.ExitStack() as stack:
+        team = stack.enter_context(team_of(workers))
+        parts = build_parts(config, settings, check_stop, team)
+        stack.callback(parts.close)
+        illumination = Illumination(parts, settings)
+        stack.enter_context(run.lock())
+        if resume:
+            check_method(run, settings.method())
+            run.check_resumable(config)
+            checkpoints = Checkpoints(run.checkpoints)
+            if checkpoints.steps():
+                illumination.restore(checkpoints.restore("last").state)
+            take_up(
+                run,
+                config,
+                illumination.generation,
+                illumination.total_env_steps,
+                illumination.best_evaluation_return,
+            )
+        else:
+            run.create(config, preset, method=settings.method())
+        archive, begins = illumination.archive, "Illuminating"
+        if resume:
+            begins = f"Resuming after generation {illumination.generation}:"
+        axes = ", ".join(archive.axes.names)
+        details = f": {archive.num_cells:,} cells of {axes}"
+        progress = session_progress(
+            config,
+            illumination,
+            illumination.total_env_steps,
+            [opening(begins, config, illumination.mean, details, run.path)],
+            resume=resume,
+            label=label,
+            layout=LAYOUT,
+            team=team,
+            verbose=verbose,
+        )
+        every = config.checkpoint_every
+        run_session(illumination, run, progress, every, check_stop, callbacks)
+    limits, done = illumination.limits_reached(), illumination.generation
+    progress.message(ending(limits, done, illumination.total_env_steps))
+    return illumination.archive
+
+
+class ArchiveResult(NamedTuple):
+    """What came out of one seed."""
+
+    seed: int
+    coverage: float
+    """Share of the cells that have an elite."""
+    qd_score: float
+    best_fitness: float
+    """Of the best elite."""
+
+
+def illuminate_seeds(
+    config: TrainConfig,
+    settings: ArchiveConfig,
+    num_seeds: int,
+    path: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    workers: Workers | int | None = None,
+    **what: Any,
+) -> list[ArchiveResult]:
+    """Fills an archive for each of several seeds, as ``--seeds`` does: an experiment.
+
+    Args:
+        config: of all runs; its ``seed`` is the first one's.
+        settings: the archives, and what fills them.
+        num_seeds: how many runs.
+        path: the experiment's folder.
+        resume: continue the experiment that is there: finished seeds are skipped, the
+            unfinished one goes on, the rest begin.
+        workers: who evaluates.
+        **what: further arguments of :func:`illuminate_run`; ``callbacks`` may also be a
+            function that returns those of a run by its folder.
+
+    Returns:
+        One result a seed, those of earlier calls included.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    config = _prepared(config, settings, folder, resume, workers)
+
+    def check(config: TrainConfig, seeds: range) -> None:
+        with contextlib.closing(build_parts(config, settings, num_tasks=1)) as parts:
+            Illumination(parts, settings)
+
+    def fill(config: TrainConfig, path: Path, **what: Any) -> dict[str, float]:
+        archive = illuminate_run(config, settings, path, **what)
+        best = float(archive.elites().fitness.max(initial=-math.inf))
+        values = archive.coverage, archive.qd_score, best
+        return dict(zip(ArchiveResult._fields[1:], values, strict=True))
+
+    what |= {"workers": workers, "resume": resume, "method": settings.method()}
+    found = run_seeds(folder, config, num_seeds, fill, check, **what)
+    return [ArchiveResult(seed, **values) for seed, values in found.items()]
+
+
+def _prepared(
+    config: TrainConfig,
+    settings: ArchiveConfig,
+    run: RunDirectory,
+    resume: bool,
+    workers: Workers | int | None,
+) -> TrainConfig:
+    """Checks what an archive can be filled with, and fills in the machine."""
     require(
         not config.rollout.observation_statistics,
         "rollout.observation_statistics must be off, or elites would act otherwise as "
@@ -73,47 +194,29 @@ def illuminate_run(
         f"init {config.init} has no meaning for an archive; leave it out.",
     )
     require(not config.phases, "phases have no meaning for an archive; leave them out.")
-    run = RunDirectory(Path(path))
-    config = with_machine(run.with_stored_machine(config) if resume else config)
-    with contextlib.ExitStack() as stack:
-        parts = build_parts(config, settings, check_stop)
-        stack.callback(parts.close)
-        illumination = Illumination(parts, settings)
-        stack.enter_context(run.lock())
-        checkpoints = Checkpoints(run.checkpoints)
-        if resume:
-            check_method(run, settings.method())
-            run.check_resumable(config)
-            if checkpoints.steps():
-                illumination.restore(checkpoints.restore("last").state)
-            check_own_records(
-                run.path,
-                illumination.generation - 1,
-                total_env_steps=illumination.total_env_steps,
-                best_evaluation_return=illumination.best_evaluation_return,
-            )
-            run.resume(config, illumination.generation)
-        else:
-            run.create(config, preset, method=settings.method())
-        _run(illumination, run, check_stop, resume)
-    return illumination.archive
+    num_members = settings.num_members(config.es.num_pairs)
+    return for_run(config, run, resume, workers is not None, num_members)
 
 
 def build_parts(
     config: TrainConfig,
     settings: ArchiveConfig,
     on_call: Callable[[], None] = lambda: None,
+    workers: Workers | None = None,
+    num_tasks: int | None = None,
 ) -> EvaluationParts:
-    """Builds what evaluates, and for es the strategy."""
+    """Builds what evaluates, and for es the strategy; arguments are ``build``'s."""
     if settings.emitter == "es":
         require(
             config.es.strategy == "openai-es",
             f"es.strategy {config.es.strategy} has no meaning with emitter es, which "
             "is OpenAI-ES; leave it out.",
         )
-        parts = build(config, on_call)
+        parts = build(config, on_call, num_tasks, workers)
     else:
-        size = settings.batch_size * config.es.episodes_per_member
+        if workers is not None:
+            num_tasks = 1  # here, only spaces and shapes are read
+        count = settings.batch_size * config.es.episodes_per_member
 
         def population(mean: PyTree) -> MaterializedPopulation:
             many = jax.tree.map(
@@ -122,7 +225,11 @@ def build_parts(
             return MaterializedPopulation(mean, many)
 
         parts = build_evaluation(
-            config, size + config.evaluation.num_episodes, population
+            config,
+            num_tasks or count + config.evaluation.num_episodes,
+            population,
+            workers,
+            size=config.rollout.shard_size,
         )
     require(
         not needs_reference(parts.policy),
@@ -130,82 +237,6 @@ def build_parts(
         "--policy.normalization none.",
     )
     return parts
-
-
-def _run(
-    illumination: Illumination,
-    run: RunDirectory,
-    check_stop: Callable[[], None],
-    resume: bool,
-) -> None:
-    """Runs the generations to the end of the run; records and saves them."""
-    config, archive = illumination.config, illumination.archive
-    checkpoints = Checkpoints(run.checkpoints)
-    first = saved = recorded = illumination.generation
-    progress = Progress(
-        config.num_generations,
-        first,
-        max_env_steps=config.max_env_steps,
-        env_steps=illumination.total_env_steps,
-        layout=LAYOUT,
-    )
-    axes = ", ".join(archive.axes.names)
-    progress.message(
-        opening(
-            f"Resuming after generation {first}:" if resume else "Illuminating",
-            config,
-            illumination.mean,
-            f": {archive.num_cells:,} cells of {axes}",
-            run.path,
-        )
-    )
-
-    def limits_reached() -> list[str]:
-        return config.limits_reached(
-            illumination.generation,
-            illumination.total_env_steps,
-            illumination.best_evaluation_return,
-        )
-
-    if resume and (limits := limits_reached()):
-        progress.message(nothing_left(limits))
-
-    def on_step(step: RolloutProgress) -> None:
-        check_stop()
-        progress.tasks_done(step.num_done, step.num_tasks)
-
-    def save() -> None:
-        nonlocal saved
-        # Not a generation whose record could not be written.
-        if saved < illumination.generation == recorded:
-            checkpoints.save(illumination.generation, illumination.state())
-            saved = illumination.generation
-
-    with MetricsWriter(run.path, first - 1) as writer, progress:
-        try:
-            while not limits_reached():
-                progress.generation_started(illumination.generation)
-                record = illumination.advance(on_step, writer.elapsed)
-                # The record first: a run killed before the checkpoint repeats the
-                # generation, and its first record is dropped.
-                writer.write(record)
-                recorded = illumination.generation
-                progress.generation_done(record)
-                if record.num_left_out:
-                    progress.message(
-                        f"generation {recorded}: {record.num_left_out} policies were "
-                        "left out: fitness or descriptor is NaN or infinite."
-                    )
-                if illumination.is_best:
-                    best = illumination.state(whole=False)
-                    checkpoints.save_best(illumination.generation, best)
-                if illumination.generation % config.checkpoint_every == 0:
-                    save()
-        finally:
-            save()
-    progress.message(
-        ending(limits_reached(), illumination.generation, illumination.total_env_steps)
-    )
 
 
 def _fields(record: GenerationRecord) -> list[str]:

@@ -71,6 +71,10 @@ class ArchiveConfig:
             f"{self.cells}.",
         )
 
+    def num_members(self, num_pairs: int) -> int:
+        """Returns how many policies a generation evaluates, with so many pairs."""
+        return 2 * num_pairs if self.emitter == "es" else self.batch_size
+
     def method(self) -> Method:
         """Returns these settings as a run records them."""
         settings: dict[str, Any] = dataclasses.asdict(self)

@@ -27,12 +27,13 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     run = RunDirectory(Path(path))
     if run.exists():
         return [run]
-    runs = seed_runs(run.path)
-    require(
-        bool(runs) or not RunDirectory(run.path, EXPERIMENT_FILE).exists(),
-        f"{path} is an experiment in which no run has begun; continue it with "
-        f"{program_command('train')} --resume --name {shlex.quote(run.path.name)}.",
-    )
+    runs, experiment = seed_runs(run.path), RunDirectory(run.path, EXPERIMENT_FILE)
+    if not runs and experiment.exists():
+        program = experiment.method().program.removeprefix("jax_es.")
+        raise ConfigError(
+            f"{path} is an experiment in which no run has begun; continue it with "
+            f"{program_command(program)} --resume --name {shlex.quote(run.path.name)}."
+        )
     return runs or [find_run(path)]
 
 

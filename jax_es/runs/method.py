@@ -77,10 +77,17 @@ class Method(NamedTuple):
         """Whether it has generations and a population."""
         return self.name in STRATEGIES or is_own(self.name)
 
+    @property
+    def has_seeds(self) -> bool:
+        """Whether its program trains several seeds as an experiment.
+
+        Such a program reads the whole configuration.
+        """
+        return self.is_evolution or self.name == MAP_ELITES
+
     def reads(self, field: str) -> bool:
         """Returns whether a field of the configuration, by dotted name, matters."""
-        reads_all = self.is_evolution or self.name == MAP_ELITES
-        return reads_all or field.split(".")[0] in READ_BY_GRADIENTS
+        return self.has_seeds or field.split(".")[0] in READ_BY_GRADIENTS
 
     def values(self, config: TrainConfig) -> dict[str, object]:
         """Returns what decides a run, by name: fields, and its own settings."""

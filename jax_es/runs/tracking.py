@@ -29,7 +29,9 @@ class Callback(Protocol):
         Args:
             record: what happened.
             state: the :class:`~jax_es.training.generation.TrainState` after it;
-                ``state.es.mean`` is θ.
+                ``state.es.mean`` is θ. Of an archive its
+                :class:`~jax_es.illumination.generations.IlluminationState`, whose
+                ``archive`` has the elites.
 
         Raises:
             Exception: of any kind, ends the run after a checkpoint of ``state``.

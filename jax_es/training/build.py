@@ -27,7 +27,7 @@ from envs.history import HistoryObservation
 from envs.make import make as make_vector_env
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig, RolloutConfig
-from jax_es.rollout.devices import Devices, local_devices
+from jax_es.rollout.devices import Devices, local_devices, use_cores
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
@@ -345,7 +345,10 @@ def make_devices(config: RolloutConfig) -> Devices:
 
 
 def with_machine(
-    config: TrainConfig, has_workers: bool = False, num_tasks: int = 0
+    config: TrainConfig,
+    has_workers: bool = False,
+    num_tasks: int = 0,
+    num_members: int | None = None,
 ) -> TrainConfig:
     """Fills in how many devices and slots this machine, or a worker, gives a run.
 
@@ -353,9 +356,10 @@ def with_machine(
         config: of the run.
         has_workers: whether workers evaluate.
         num_tasks: as of :meth:`RolloutConfig.slots_on`.
+        num_members: of a generation; the strategy's if not given.
     """
     if has_workers:
-        return on_workers(config)
+        return on_workers(config, num_members)
     devices = make_devices(config.rollout)
     rollout = dataclasses.replace(
         config.rollout,
@@ -366,14 +370,23 @@ def with_machine(
 
 
 def for_run(
-    config: TrainConfig, run: RunDirectory, resume: bool, has_workers: bool
+    config: TrainConfig,
+    run: RunDirectory,
+    resume: bool,
+    has_workers: bool,
+    num_members: int | None = None,
 ) -> TrainConfig:
-    """Fills in the machine as :func:`with_machine`; what goes on keeps the run's."""
+    """Fills in the machine as :func:`with_machine`; what goes on keeps the run's.
+
+    It uses all cores, unless JAX has started before with fewer devices.
+    """
+    use_cores(1 if has_workers else config.rollout.num_devices)
     if resume:
         config = run.with_stored_machine(config)
     if resume or not has_workers:
         check_shards(config, has_workers, str(run.path))
-    return with_machine(config, has_workers, config.tasks_of_long_episodes)
+    num_tasks = config.tasks_of_long_episodes if num_members is None else 0
+    return with_machine(config, has_workers, num_tasks, num_members)
 
 
 def num_slots(config: RolloutConfig, devices: Devices, num_tasks: int = 0) -> int:

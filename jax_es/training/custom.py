@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from envs.faults import failure
+from envs.faults import blamed
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import ESConfig
 from jax_es.es.own_strategy import own_strategy
@@ -67,16 +67,11 @@ def make_own_strategy(es: ESConfig, mean: Any, descriptor_size: int) -> Strategy
         callable(build),
         f"--strategy {es.strategy} is no function that returns (init, ask, tell).",
     )
-    try:
+    with blamed(f"--strategy {es.strategy}", "when it was built", (ConfigError,)):
         return own_strategy(
             *(es.strategy, build, mean, 2 * es.num_pairs, es.sigma),
             *(descriptor_size, es.kwargs),
         )
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:
-        who = f"--strategy {es.strategy}"
-        raise failure(who, "when it was built", error) from error
 
 
 def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
@@ -92,10 +87,8 @@ def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
         )
 
     def counted(episodes: EpisodeResults) -> np.ndarray:
-        try:
+        with blamed(who, "of episodes"):
             values = np.asarray(found(episodes, **es.objective_kwargs))
-        except (Exception, SystemExit) as error:
-            raise failure(who, "of episodes", error) from error
         require(
             values.shape == episodes.returns.shape and values.dtype.kind in "biuf",
             f"{who} must return a number for each of {len(episodes.returns)} episodes, "
@@ -131,26 +124,22 @@ def tried(
     """
     key = jax.random.key(0, impl="threefry2x32")
     mean = jax.jit(init)(key)
-    try:
+    with blamed(f"--strategy {name}", "in init or ask", (ConfigError,)):
         state = strategy.init(key, mean)
         return state, strategy.ask(state)
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise failure(f"--strategy {name}", "in init or ask", error) from error
 
 
-def note_unnamed(config: TrainConfig) -> str:
+def note_unnamed(config: TrainConfig) -> list[str]:
     """Says which parts of a configuration no other process can import, if any."""
     unnamed = [
         f"{option.removeprefix('--')} {target}" for option, target in given(config)
     ]
     if not unnamed:
-        return ""
-    return (
+        return []
+    return [
         f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
         "or evaluate the run. Write it into a file of its own, and programs can."
-    )
+    ]
 
 
 __all__ = ["AnyPart", "AnyPolicy", "note_unnamed", "with_parts"]

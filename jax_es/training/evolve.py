@@ -23,16 +23,18 @@ from jax_es.config import ESConfig
 from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import ESState, OpenAIES, openai_es
 from jax_es.rollout.devices import Devices, local_devices
+from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EVOLUTION_FILE
-from jax_es.runs.metrics import MetricsWriter, check_own_records
+from jax_es.runs.metrics import check_own_records
 from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.runs.tracking import Callback
 from jax_es.runs.wording import significant
 from jax_es.train_config import differing, flatten
 from jax_es.training.function_fitness import Fitness, FunctionFitness
+from jax_es.training.session import Elapsed, OnStep, Step, run_session
 from jax_es.types import PyTree
 
 FREE_TO_CHANGE = ("num_generations", "checkpoint_every")
@@ -187,7 +189,6 @@ def evolve(
         )
         mean = function.mean
         state = EvolutionState(strategy.init(noise_key, mean), mean, -math.inf)
-        writer = None
         if run is not None:
             stack.enter_context(run.lock())
             if resume:
@@ -196,12 +197,35 @@ def evolve(
                 run.begin(config=settings, fitness=_name(fitness))
                 # A resume goes on from it, whatever it is given.
                 Checkpoints(run.checkpoints).save(0, state)
-            finished = int(state.es.generation)
-            writer = stack.enter_context(MetricsWriter(run.path, finished - 1))
-        state = state._replace(es=devices.share(state.es))
-        return _Evolution(
-            function, strategy, evaluation_key, num_generations, run, writer
-        ).to_the_end(state, checkpoint_every, check_stop, callbacks, verbose)
+        evolution = _Evolution(
+            function,
+            strategy,
+            evaluation_key,
+            num_generations,
+            state._replace(es=devices.share(state.es)),
+        )
+        progress = Progress(
+            num_generations, evolution.generation, layout=SHOWN, verbose=verbose
+        )
+        if limits := evolution.limits_reached():
+            progress.message(nothing_left(limits))
+        records = run_session(
+            evolution, run, progress, checkpoint_every, check_stop, callbacks
+        )
+    final, ended = evolution.final_fitness, evolution.ended
+    progress.message(
+        f"Fitness: {significant(final)} at the end, "
+        f"{significant(ended.best_fitness)} at best, after "
+        f"{evolution.generation} generations."
+    )
+    return EvolutionResult(
+        function.like_theta(ended.es.mean),
+        function.like_theta(ended.best),
+        ended,
+        records,
+        final,
+        ended.best_fitness,
+    )
 
 
 def _check(es: Any, resume: bool, path: Any) -> None:
@@ -280,91 +304,50 @@ def _taken_up(
     return template
 
 
-@dataclasses.dataclass(frozen=True)
 class _Evolution:
-    """A run: what evaluates, what updates, and where it is written down."""
+    """What evaluates and what updates: a session's training."""
 
-    function: FunctionFitness
-    strategy: OpenAIES
-    key: jax.Array
-    num_generations: int
-    run: RunDirectory | None
-    writer: MetricsWriter | None
+    final_fitness: float
+    """Of the last θ, after :meth:`finish`; the next likewise."""
+    ended: EvolutionState
 
-    def to_the_end(
+    def __init__(
         self,
+        function: FunctionFitness,
+        strategy: OpenAIES,
+        key: jax.Array,
+        num_generations: int,
         state: EvolutionState,
-        checkpoint_every: int,
-        check_stop: Callable[[], None],
-        callbacks: Sequence[Callback],
-        verbose: bool,
-    ) -> EvolutionResult:
-        """Runs the generations that are left, and evaluates the last θ."""
-        begun = saved = int(state.es.generation)
-        records: list[GenerationRecord] = []
-        progress = Progress(self.num_generations, begun, layout=SHOWN, verbose=verbose)
+    ) -> None:
+        self._function, self._strategy, self._key = function, strategy, key
+        self._num_generations, self.state = num_generations, state
 
-        def on_chunk(done: int, total: int) -> None:
-            check_stop()
-            progress.tasks_done(done, total)
+    @property
+    def generation(self) -> int:
+        """Generations done."""
+        return int(self.state.es.generation)
 
-        def save() -> None:
-            nonlocal saved
-            if self.run is not None and int(state.es.generation) > saved:
-                saved = int(state.es.generation)
-                Checkpoints(self.run.checkpoints).save(saved, state)
+    def limits_reached(self) -> list[str]:
+        """Says what ends the run, if anything does."""
+        is_over = self.generation >= self._num_generations
+        return [f"num_generations {self._num_generations}"] * is_over
 
-        if begun == self.num_generations:
-            progress.message(nothing_left([f"num_generations {begun}"]))
-        with progress:
-            try:
-                is_over = False
-                while int(state.es.generation) < self.num_generations and not is_over:
-                    progress.generation_started(int(state.es.generation))
-                    state, record = self._generation(state, on_chunk)
-                    is_over = self._tell(record, state, callbacks)
-                    records.append(record)
-                    progress.generation_done(record)
-                    if (record.generation + 1) % checkpoint_every == 0:
-                        save()
-                final, _ = self._evaluated(state, on_chunk, mean_only=True)
-                # Not saved: a resume to more generations evaluates this θ again.
-                ended = _with_best(state, final)
-                record = self._record(ended, fitness=final)
-                self._tell(record, ended, callbacks)
-            finally:
-                save()
-        progress.message(
-            f"Fitness: {significant(final)} at the end, "
-            f"{significant(ended.best_fitness)} at best, after "
-            f"{int(state.es.generation)} generations."
-        )
-        return EvolutionResult(
-            self.function.like_theta(state.es.mean),
-            self.function.like_theta(ended.best),
-            ended,
-            records,
-            final,
-            ended.best_fitness,
-        )
-
-    def _generation(
-        self, state: EvolutionState, on_chunk: Callable[[int, int], None]
-    ) -> tuple[EvolutionState, GenerationRecord]:
+    def advance(self, on_step: OnStep, elapsed: Elapsed) -> Step:
         """Evaluates θ and its members, then updates θ."""
         started = time.perf_counter()
-        own, members = self._evaluated(state, on_chunk)
+        own, members = self._evaluated(on_step)
         evaluated = time.perf_counter()
-        state = _with_best(state, own)
-        es, info = jax.block_until_ready(self.strategy.tell(state.es, members))
+        state = _with_best(self.state, own)
+        es, info = jax.block_until_ready(self._strategy.tell(state.es, members))
         finished = time.perf_counter()
         reported = info._asdict()
         reported.pop("num_nonfinite")  # among the statistics
         statistics = return_statistics(members)._asdict()
         num_nonfinite = statistics.pop("num_nonfinite")
-        record = self._record(
+        record = _record(
             state,
-            fitness=own,
+            own,
+            elapsed(),
             num_episodes=members.size,
             **{f"return_{name}": value for name, value in statistics.items()},
             fitness_mean=statistics["mean"],
@@ -374,42 +357,43 @@ class _Evolution:
             seconds_update=finished - evaluated,
             seconds_total=finished - started,
         )
-        return state._replace(es=es), record
+        self.state = state._replace(es=es)
+        return Step(record, self.state)
+
+    def finish(self, on_step: OnStep, elapsed: Elapsed) -> Step:
+        """Evaluates the last θ."""
+        self.final_fitness, _ = self._evaluated(on_step, mean_only=True)
+        ended = self.ended = _with_best(self.state, self.final_fitness)
+        return Step(_record(ended, self.final_fitness, elapsed()), ended)
 
     def _evaluated(
-        self, state: EvolutionState, on_chunk: Any, mean_only: bool = False
+        self, on_step: OnStep, mean_only: bool = False
     ) -> tuple[float, np.ndarray]:
-        key = jax.random.fold_in(self.key, state.es.generation)
-        population = self.strategy.ask(state.es)
-        return self.function.evaluate(population, key, on_chunk, mean_only)
+        """Returns the fitness of θ, and of its members."""
+        es = self.state.es
 
-    def _record(
-        self, state: EvolutionState, fitness: float, **fields: Any
-    ) -> GenerationRecord:
-        """Returns the record of θ's own fitness, and of what else there is."""
-        is_finite = math.isfinite(fitness)
-        return GenerationRecord(
-            generation=int(state.es.generation),
-            total_env_steps=0,
-            evaluation_return_mean=fitness if is_finite else math.nan,
-            evaluation_num_nonfinite=not is_finite,
-            best_evaluation_return=state.best_fitness,
-            seconds_elapsed=self.writer.elapsed() if self.writer else math.nan,
-            **fields,
-        )
+        def on_chunk(done: int, total: int) -> None:
+            on_step(RolloutProgress(done, total, 0, 0, {}))
 
-    def _tell(
-        self,
-        record: GenerationRecord,
-        state: EvolutionState,
-        callbacks: Sequence[Callback],
-    ) -> bool:
-        """Writes a record, tells callbacks, and returns whether one ends the run."""
-        # Before the checkpoint: a run killed in between repeats the generation.
-        if self.writer is not None:
-            self.writer.write(record)
-        said: list[Any] = [each.on_generation(record, state) for each in callbacks]
-        return True in said
+        key = jax.random.fold_in(self._key, es.generation)
+        population = self._strategy.ask(es)
+        return self._function.evaluate(population, key, on_chunk, mean_only)
+
+
+def _record(
+    state: EvolutionState, fitness: float, seconds_elapsed: float, **fields: Any
+) -> GenerationRecord:
+    """Returns the record of θ's own fitness, and of what else there is."""
+    is_finite = math.isfinite(fitness)
+    return GenerationRecord(
+        generation=int(state.es.generation),
+        total_env_steps=0,
+        evaluation_return_mean=fitness if is_finite else math.nan,
+        evaluation_num_nonfinite=not is_finite,
+        best_evaluation_return=state.best_fitness,
+        seconds_elapsed=seconds_elapsed,
+        **fields,
+    )
 
 
 def _with_best(state: EvolutionState, fitness: float) -> EvolutionState:

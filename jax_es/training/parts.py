@@ -201,6 +201,7 @@ def build_evaluation(
     population_of: Callable[[PyTree], Population] = MeanPopulation,
     workers: Workers | None = None,
     reported: Reported = NOTHING,
+    size: int | None = None,
 ) -> EvaluationParts:
     """Builds what evaluates a configuration's mean policy; no strategy, no optimizer.
 
@@ -210,6 +211,7 @@ def build_evaluation(
         population_of: what will be evaluated, as a function of θ, to tell its size.
         workers: who evaluates; this process if not given.
         reported: what is kept of the environments' ``info``.
+        size: tasks of a worker's shard; as many as there are tasks for if not given.
 
     Raises:
         ConfigError: (a ``ValueError``) if the parts do not fit together.
@@ -219,7 +221,8 @@ def build_evaluation(
         mean = _shape(parts.policy.init)
         _check_fits(parts, mean, jax.eval_shape(population_of, mean))
         if workers is not None:
-            evaluator = _sharded(config, workers, shard_size(config, num_tasks))
+            size = size or shard_size(config, num_tasks)
+            evaluator = _sharded(config, workers, size)
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
     return parts

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
-from jax_es.rollout.devices import release_programs, use_cores
-from jax_es.runs.directory import RunDirectory
+from jax_es.rollout.devices import release_programs
+from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.folders import EXPERIMENT_FILE, new_folder
+from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.records import nulled
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig, differences, to_dict
@@ -30,7 +31,6 @@ from jax_es.training.build import for_run
 from jax_es.training.custom import AnyPart, AnyPolicy, with_parts
 from jax_es.training.parts import build
 from jax_es.training.phases import try_phases
-from jax_es.training.result import TrainingResult
 from jax_es.training.train_policy import named_config, team_of, train_policy
 from jax_es.training.warm_start import find_source
 
@@ -91,11 +91,6 @@ def train_seeds(
     """
     config, preset = named_config(config, preset)
     config = with_parts(config, policy, objective, strategy, env)
-    require(num_seeds >= 1, f"--seeds must be at least 1, got {num_seeds}.")
-    require(
-        config.seed + num_seeds <= 2**31,
-        f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
-    )
     require(
         not resume or path is not None,
         "--resume needs a path, the folder of the experiment to continue.",
@@ -103,52 +98,102 @@ def train_seeds(
     if path is None:
         path = new_folder(f"{preset}-{num_seeds}seeds")
     folder = RunDirectory(Path(path), EXPERIMENT_FILE)
-    use_cores(1 if workers else config.rollout.num_devices)
     config = for_run(config, folder, resume, workers is not None)
+
+    def train(*run: Any, **what: Any) -> dict[str, float]:
+        result = train_policy(*run, **what)
+        return {name: getattr(result, name) for name in SeedResult._fields[1:]}
+
+    found = run_seeds(
+        folder,
+        config,
+        num_seeds,
+        train,
+        check_buildable,
+        callbacks=callbacks,
+        workers=workers,
+        resume=resume,
+        preset=preset,
+        label=label,
+        check_stop=check_stop,
+        verbose=verbose,
+    )
+    return [SeedResult(seed, **values) for seed, values in found.items()]
+
+
+def run_seeds(
+    folder: RunDirectory,
+    config: TrainConfig,
+    num_seeds: int,
+    train: Callable[..., dict[str, float]],
+    check: Callable[[TrainConfig, range], None],
+    *,
+    callbacks: Sequence[Callback] | Callable[[Path], Sequence[Callback]] = (),
+    workers: Workers | int | None = None,
+    resume: bool = False,
+    preset: str = "python",
+    label: str = "",
+    method: Method | None = None,
+    **what: Any,
+) -> dict[int, dict[str, float]]:
+    """Trains the runs of an experiment that are not finished.
+
+    Args:
+        folder: the experiment's.
+        config: from :func:`~jax_es.training.build.for_run`; of all runs.
+        num_seeds: how many runs.
+        train: of a run's configuration and folder, and further arguments as
+            :func:`~jax_es.training.train_policy.train_policy`'s; returns what came out.
+        check: rejects seeds of a configuration that cannot begin.
+        callbacks: as :func:`train_seeds`'; so are the others but the last two.
+        workers: who evaluates.
+        resume: continue the experiment that is there.
+        preset: recorded as where ``config`` comes from.
+        label: what progress shows before the seed.
+        method: how the runs are trained, unless by a strategy.
+        **what: further arguments of ``train``.
+
+    Returns:
+        What came out of each seed.
+    """
+    require(num_seeds >= 1, f"--seeds must be at least 1, got {num_seeds}.")
+    require(
+        config.seed + num_seeds <= 2**31,
+        f"seed plus --seeds must be at most 2^31, got {config.seed} + {num_seeds}.",
+    )
     seeds = range(config.seed, config.seed + num_seeds)
     if not resume:
         folder.check_new()
-        check_buildable(config, seeds)
+        check(config, seeds)
     with folder.lock(), team_of(workers) as team:
         if resume:
-            _extend(folder, config, num_seeds)
+            check_method(folder, method or OPENAI_ES)
+            _extend(folder, config, num_seeds, check)
         else:
-            folder.create(config, preset, num_seeds=num_seeds, results={})
+            entries = {"method": method} if method else {}
+            folder.create(config, preset, num_seeds=num_seeds, results={}, **entries)
         for number, seed in enumerate(seeds, start=1):
             if str(seed) in folder.record()["results"]:
                 continue
             run = RunDirectory(folder.path / f"seed-{seed}")
-            result = train_policy(
+            values = train(
                 dataclasses.replace(config, seed=seed),
                 run.path,
                 resume=run.exists(),
                 preset=folder.record()["preset"],
                 label=f"{label}  seed {seed}  run {number}/{num_seeds}".lstrip(),
-                check_stop=check_stop,
                 callbacks=callbacks(run.path) if callable(callbacks) else callbacks,
                 workers=team,
-                verbose=verbose,
+                **what,
             )
-            _finish(folder, seed, result)
-        return _results(folder, seeds)
-
-
-def _finish(folder: RunDirectory, seed: int, result: TrainingResult) -> None:
-    """Records that a seed is trained to its end, and lets go of its programs."""
-    values = {name: getattr(result, name) for name in SeedResult._fields[1:]}
-    results = folder.record()["results"]
-    folder.update(results={**results, str(seed): nulled(values)})
-    release_programs()
-
-
-def _results(folder: RunDirectory, seeds: range) -> list[SeedResult]:
-    """Returns what came out of the seeds, all of them finished."""
-    found = []
-    for seed in seeds:
-        values = folder.record()["results"][str(seed)]
-        numbers = {k: math.nan if v is None else v for k, v in values.items()}
-        found.append(SeedResult(seed, **numbers))
-    return found
+            results = folder.record()["results"]
+            folder.update(results={**results, str(seed): nulled(values)})
+            release_programs()
+        return {
+            seed: {k: math.nan if v is None else v for k, v in values.items()}
+            for seed in seeds
+            for values in [folder.record()["results"][str(seed)]]
+        }
 
 
 def check_buildable(config: TrainConfig, seeds: range) -> None:
@@ -160,7 +205,12 @@ def check_buildable(config: TrainConfig, seeds: range) -> None:
             find_source(dataclasses.replace(parts, config=one))
 
 
-def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
+def _extend(
+    folder: RunDirectory,
+    config: TrainConfig,
+    num_seeds: int,
+    check: Callable[[TrainConfig, range], None],
+) -> None:
     """Takes over what a resume may change: longer runs, and more of them."""
     folder.check_resumable(config)
     stored = folder.config()
@@ -179,7 +229,7 @@ def _extend(folder: RunDirectory, config: TrainConfig, num_seeds: int) -> None:
         )
     added = range(config.seed + before, config.seed + num_seeds)
     if config.init is not None and added:
-        check_buildable(config, added)
+        check(config, added)
     # All of them before the first is trained, which may take hours.
     for seed in range(config.seed, config.seed + num_seeds):
         run = RunDirectory(folder.path / f"seed-{seed}")

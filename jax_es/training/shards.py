@@ -44,15 +44,18 @@ def on_one_core(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, rollout=rollout)
 
 
-def on_workers(config: TrainConfig) -> TrainConfig:
-    """Fills in a worker's devices and slots, and the size of shards."""
+def on_workers(config: TrainConfig, num_members: int | None = None) -> TrainConfig:
+    """Fills in a worker's devices and slots, and the size of shards.
+
+    ``num_members`` are a generation's; the strategy's if not given.
+    """
     rollout = config.rollout
     require(
         rollout.num_devices in (None, 1),
         f"rollout.num_devices must be 1 with --workers, got {rollout.num_devices}: a "
         "worker has one device; leave it out.",
     )
-    num_tasks = 2 * config.es.num_pairs * config.es.episodes_per_member
+    num_tasks = (num_members or 2 * config.es.num_pairs) * config.es.episodes_per_member
     rollout = dataclasses.replace(
         rollout,
         num_devices=1,

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from jax_es.checks import require
-from jax_es.cli.progress import Progress, ending, nothing_left, opening
+from jax_es.cli.progress import ending, opening
 from jax_es.distributed.session import open_workers
-from jax_es.distributed.workers import Workers, shown
+from jax_es.distributed.workers import Workers
 from jax_es.phases import in_phase
 from jax_es.presets import preset as preset_of
-from jax_es.rollout.devices import use_cores
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import new_folder
 from jax_es.runs.tracking import Callback
@@ -28,10 +27,11 @@ from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
 from jax_es.training.custom import AnyPart, AnyPolicy, note_unnamed, with_parts
 from jax_es.training.generation import TrainState
-from jax_es.training.loop import begin, limits_reached, run_training
+from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import Parts, build
 from jax_es.training.phases import try_phases
 from jax_es.training.result import TrainingResult
+from jax_es.training.session import session_progress
 from jax_es.training.warm_start import find_source
 
 
@@ -99,7 +99,6 @@ def train_policy(
     if path is None:
         path = new_folder(f"{preset}-seed{config.seed}")
     run = RunDirectory(Path(path))
-    use_cores(1 if workers else config.rollout.num_devices)
     config = for_run(config, run, resume, workers is not None)
     with contextlib.ExitStack() as stack:
         team = stack.enter_context(team_of(workers))
@@ -110,31 +109,27 @@ def train_policy(
         source = None if resume else find_source(parts)
         with run.lock():
             state = begin(parts, run, resume, preset, source)
-            progress = Progress(
-                config.num_generations,
-                int(state.es.generation),
-                max_env_steps=config.max_env_steps,
-                env_steps=state.total_env_steps,
+            training = PolicyTraining(parts, state, check_stop)
+            stack.callback(training.close)
+            progress = session_progress(
+                config,
+                training,
+                state.total_env_steps,
+                [_opening(parts, state, run, resume), *note_unnamed(config)],
+                resume=resume,
                 label=label,
-                more=(lambda: shown(team)) if team else tuple,
+                team=team,
                 verbose=verbose,
             )
-            progress.message(_opening(parts, state, run, resume))
-            if note := note_unnamed(config):
-                progress.message(note)
-            if resume and (limits := limits_reached(config, state)):
-                progress.message(nothing_left(limits))
-            if team is not None:
-                team.say = progress.message
-            result = run_training(parts, state, run, progress, check_stop, callbacks)
+            result = run_training(training, run, progress, check_stop, callbacks)
     first = result.first_evaluation
     began = "" if math.isnan(first) else f"{significant(first)} at the start, "
     progress.message(
         f"Evaluation return: {began}{significant(result.final_evaluation)} at the end, "
         f"{significant(result.best_evaluation)} at best. "
         + ending(
-            limits_reached(config, result.state),
-            int(result.state.es.generation),
+            training.limits_reached(),
+            training.generation,
             result.state.total_env_steps,
         )
     )

@@ -78,6 +78,9 @@ class RibsEmitters:
         self.scheduler.tell(members.fitness, places)
         return members._replace(weights=self.asked)
 
+    def state(self):
+        return {}  # none of these runs is resumed
+
 
 def main(kind, folder, generations, *options):
     request = parse([*options])
@@ -90,7 +93,7 @@ def main(kind, folder, generations, *options):
             kind, settings, illumination, request.config.seed
         )
         for _ in range(int(generations)):
-            record = illumination.advance()
+            record = illumination.advance().record
             writer.write(record)
             sys.stderr.write(
                 f"{record.generation} coverage {record.coverage:.3f} qd "

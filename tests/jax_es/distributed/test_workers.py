@@ -109,6 +109,35 @@ def test_numbers_depend_on_nothing_that_happens_to_workers(started, tmp_path, ca
     assert_equal_bits(resumed.state, whole.state)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("emitter", ["iso+line", "es"])
+def test_archives_do_not_depend_on_how_many_workers_there_are(
+    emitter, started, tmp_path
+):
+    settings = jax_es.ArchiveConfig(
+        emitter=emitter, cells=(4,), batch_size=40, initial_batches=1
+    )
+    es = replace(CONFIG.es, strategy="openai-es", kwargs={})
+    env = replace(CONFIG.env, descriptor=("feet",), max_episode_steps=20)
+    rollout = jax_es.RolloutConfig(observation_statistics=False)
+    config = replace(CONFIG, es=es, env=env, rollout=rollout, num_generations=2)
+
+    def filled(name, config, **more):
+        path = tmp_path / name
+        archive = jax_es.illuminate_run(config, settings, path, workers=team, **more)
+        return archive.elites()
+
+    with workers_of(started, 1) as team:
+        whole = filled("one", config)
+        filled("torn", replace(config, num_generations=1))
+    with workers_of(started, 2) as team:
+        resumed = filled("torn", config, resume=True)
+    for a, b in zip(whole, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert numbers(tmp_path / "one") == numbers(tmp_path / "torn")
+    assert RunDirectory(tmp_path / "one").config().rollout.shard_size == 16
+
+
 class Arithmetic:
     """An engine without JAX; a job that finds a file does what it says, once."""
 

@@ -7,12 +7,23 @@ import gymnasium
 import numpy as np
 import pytest
 
-from jax_es import adapt, evaluate, illuminate, load_archive, load_policy, plot, report
+from jax_es import (
+    adapt,
+    evaluate,
+    illuminate,
+    illuminate_run,
+    load_archive,
+    load_policy,
+    plot,
+    report,
+)
 from jax_es.es.population import MeanPopulation
 from jax_es.illumination.repertoire import read_archive
+from jax_es.illumination.settings import settings_of
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.parts import build_evaluation
@@ -93,6 +104,40 @@ def test_a_killed_run_goes_on_to_the_same_archive(
     assert first[-1].qd_score > 0  # the offset is below all fitness
 
 
+def test_each_seed_fills_the_archive_that_it_would_alone(folder, capsys):
+    short = ["--num-generations", "2", "--checkpoint-every", "2"]
+    many = filled("many", *short, "--seeds", "2")
+    out = capsys.readouterr().err
+    assert "Over 2 seeds, median and range: coverage " in out
+    assert "seed 1  run 2/2  generation" in out
+    alone = filled("alone", *short, "--seed", "1")
+    same_archive(many / "seed-1", alone)
+    assert numbers(many / "seed-1") == numbers(alone)
+    capsys.readouterr()
+    assert illuminate.main(["--resume", "--name", "many"]) == 0
+    assert "Nothing is left to train: all seeds" in capsys.readouterr().err
+    assert report.main([str(many), "--output", "page.html"]) == 0
+    assert "illuminate hopper-uni" in (page := Path("page.html").read_text())
+    assert "--seeds 2" in page
+
+
+def test_a_callback_sees_elites_and_ends_the_run(run, folder):
+    seen = []
+
+    class Watch:
+        def on_generation(self, record, state):
+            seen.append(len(state.archive["cell"]))
+            return record.generation == 1
+
+    method, config = RunDirectory(run).method(), RunDirectory(run).config()
+    callbacks = [Watch()]
+    archive = illuminate_run(
+        config, settings_of(method), "watched", callbacks=callbacks, verbose=False
+    )
+    assert seen == [seen[0], len(archive.elites())]
+    assert Checkpoints("watched/checkpoints").steps() == [1, 2]
+
+
 def played(policy, seed):
     """The return of an episode in Gymnasium's own environment."""
     env = gymnasium.make(policy.env_id, **policy.env_options)
@@ -170,6 +215,10 @@ class TestBadInput:
         resume = [*TINY, "--resume", "--name", run.name, "--runs-dir", run.parent]
         refused(illuminate.main, [*resume, "--high", "2"], "high was [], now [2.0]")
         refused(illuminate.main, [*resume, "--cells", "9"], "cells was [8], now [9]")
+        fewer = [*resume, "--num-generations", "3"]
+        refused(illuminate.main, fewer, "num-generations must be at least 4")
+        refused(illuminate.main, [*resume, "--seeds", "2"], "is a single run")
+        refused(illuminate.main, [*resume, "--workers", "1"], "began in one process")
         other = [*resume, "--env.id", "Walker2d-v5"]
         refused(illuminate.main, other, "env.id was 'Hopper-v5', now 'Walker2d-v5'")
 

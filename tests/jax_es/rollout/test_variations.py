@@ -22,7 +22,7 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training.generation import initial_state, mean_tasks, population_tasks
-from jax_es.training.loop import begin, run_training
+from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build
 from models import BoxActions, MLPConfig, make_policy
 from tests.comparing import assert_equal_bits, numbers
@@ -99,7 +99,8 @@ def test_it_resumes_to_the_bit(parts, folder):
         config = dataclasses.replace(VARIED, num_generations=count)
         some, run = dataclasses.replace(parts, config=config), RunDirectory(name)
         state = begin(some, run, resume, "python")
-        return run_training(some, state, run, Progress(count, stream=io.StringIO()))
+        progress = Progress(count, stream=io.StringIO())
+        return run_training(PolicyTraining(some, state), run, progress)
 
     whole = trained(folder / "whole", 3)
     trained(folder / "torn", 2)

@@ -38,7 +38,7 @@ from jax_es.training.generation import (
     score,
     template_state,
 )
-from jax_es.training.loop import begin, run_training
+from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import Parts
 from jax_es.training.train_policy import train_policy
 from models import DecisionTransformerConfig, MLPConfig
@@ -88,7 +88,8 @@ def with_config(parts, **changes):
 def train(parts, run, resume=False, check_stop=lambda: None, callbacks=()):
     state = begin(parts, run, resume, "probe")
     progress = Progress(parts.config.num_generations, stream=io.StringIO())
-    return run_training(parts, state, run, progress, check_stop, callbacks)
+    training = PolicyTraining(parts, state, check_stop)
+    return run_training(training, run, progress, check_stop, callbacks)
 
 
 def es_config(episodes=3, common_seeds="pair", fraction=0.2, **fields):

@@ -24,7 +24,7 @@ from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.train_config import TrainConfig, from_dict, to_dict
-from jax_es.training.loop import begin, run_training
+from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build, make_strategy
 from models import LinearConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
@@ -201,7 +201,7 @@ def trained(parts, path, resume=False):
     run = RunDirectory(path)
     state = begin(parts, run, resume, "python")
     progress = Progress(parts.config.num_generations, stream=io.StringIO())
-    return run_training(parts, state, run, progress)
+    return run_training(PolicyTraining(parts, state), run, progress)
 
 
 @pytest.mark.parametrize("name", TRAINED)
