@@ -23,10 +23,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from envs.atari_game import FRAME_SKIP
 from envs.base import EpisodeVectorEnv, positive_int, thread_count
-
-FRAME_SKIP = 4
-"""Emulator frames that an action lasts."""
 
 EMULATOR_FPS = 60
 """Frames a second of the console."""
@@ -35,14 +33,21 @@ MAX_EPISODE_STEPS = 108_000 // FRAME_SKIP
 """Agent steps after which an episode is truncated: half an hour of play."""
 
 OBSERVATION_SHAPE = 4, 84, 84
-"""Stacked frames, rows, columns."""
+"""Stacked frames, rows, columns, if nothing else is asked for."""
+
+OBSERVATIONS = "frames", "ram", "ram-change"
+"""What policies can see of a game."""
 
 _BATCH_SIZE = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class AtariOptions:
-    """What may differ from the protocol; the limit alone is checked here."""
+    """What may differ from the protocol.
+
+    Raises:
+        ValueError: the limit is no count, or what is observed cannot be.
+    """
 
     max_episode_steps: int | None = None
     """The limit on an episode in agent steps (four frames each);
@@ -58,10 +63,36 @@ class AtariOptions:
     """End the episode with the first life."""
     full_action_space: bool = False
     """All 18 actions instead of those that the game reads."""
+    observation: str = OBSERVATIONS[0]
+    """One of :data:`OBSERVATIONS`: frames, or the console's memory, see
+    :mod:`envs.atari_ram`."""
+    frame_size: int = OBSERVATION_SHAPE[1]
+    """Rows and columns of a frame."""
+    frame_stack: int = OBSERVATION_SHAPE[0]
+    """Frames in an observation, the latest last."""
 
     def __post_init__(self) -> None:
         if self.max_episode_steps is not None:
             positive_int("max_episode_steps", self.max_episode_steps)
+        positive_int("frame_size", self.frame_size)
+        positive_int("frame_stack", self.frame_stack)
+        if self.observation not in OBSERVATIONS:
+            raise ValueError(
+                f"observation: got {self.observation!r}, expected one of "
+                f"{', '.join(OBSERVATIONS)}"
+            )
+        for name in ("frame_size", "frame_stack"):
+            value, default = getattr(self, name), getattr(AtariOptions, name)
+            if self.observation != "frames" and value != default:
+                raise ValueError(
+                    f"{name}: {value} has no meaning with observation "
+                    f"{self.observation}; leave it out ({default})"
+                )
+
+    @property
+    def frames_shape(self) -> tuple[int, int, int]:
+        """Of an observation of frames."""
+        return self.frame_stack, self.frame_size, self.frame_size
 
     @property
     def limit(self) -> int:
@@ -77,8 +108,9 @@ class AtariOptions:
 class AtariVectorEnv(EpisodeVectorEnv):
     """``num_envs`` copies of a game; observations are stacked frames, uint8.
 
-    An observation is ``[4, 84, 84]``, the last four frames (grayscale, 0 to 255), the
-    latest last; frames before the start are black. An episode ends when the game is
+    An observation is ``[frame_stack, frame_size, frame_size]``, by default the last
+    four frames of 84×84 (grayscale, 0 to 255), the latest last; frames before the start
+    are black. An episode ends when the game is
     over: all lives are lost. (With ``terminate_on_life_loss`` the step in which one is
     lost is played to its fourth frame; Gymnasium's wrapper breaks off within it, so the
     episode's last observation may differ.) It needs ale-py, which brings the games.
@@ -124,7 +156,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
         self.resets_at_once = max(1, min(2 * num_threads, num_envs // 32))
         super().__init__(
             num_envs,
-            gymnasium.spaces.Box(0, 255, OBSERVATION_SHAPE, np.uint8),
+            gymnasium.spaces.Box(0, 255, chosen.frames_shape, np.uint8),
             self._batches[0].single_action_space,
             chosen.limit,
         )
@@ -215,9 +247,9 @@ def make_batch(
         repeat_action_probability=options.sticky_actions,
         full_action_space=options.full_action_space,
         frameskip=FRAME_SKIP,
-        stack_num=OBSERVATION_SHAPE[0],
-        img_height=OBSERVATION_SHAPE[1],
-        img_width=OBSERVATION_SHAPE[2],
+        stack_num=options.frame_stack,
+        img_height=options.frame_size,
+        img_width=options.frame_size,
         noop_max=options.noop_max,
         use_fire_reset=False,
         reward_clipping=options.reward_clipping,
@@ -246,40 +278,120 @@ def make_single_atari_env(
         ValueError: the game is unknown, or ale-py or OpenCV is not installed.
     """
     env_id, chosen = env_id_of(game), AtariOptions(**options)
-    from gymnasium.wrappers import (
-        AtariPreprocessing,
-        ClipReward,
-        FrameStackObservation,
-        TimeLimit,
-    )
+    from gymnasium.wrappers import ClipReward, TimeLimit
 
+    sees_frames = chosen.observation == "frames"
     env = gymnasium.make(
         env_id,
         render_mode=render_mode,
-        frameskip=1,
+        obs_type="rgb" if sees_frames else "ram",
+        frameskip=1 if sees_frames else FRAME_SKIP,
         repeat_action_probability=chosen.sticky_actions,
         full_action_space=chosen.full_action_space,
         max_num_frames_per_episode=chosen.later_limit,
     )
-    try:
-        env = AtariPreprocessing(
+    if sees_frames:
+        env = _see_frames(env, chosen)
+    else:
+        env = RamRules(
             env,
-            noop_max=chosen.noop_max,
-            frame_skip=FRAME_SKIP,
-            screen_size=OBSERVATION_SHAPE[1],
-            terminal_on_life_loss=chosen.terminate_on_life_loss,
+            chosen.noop_max,
+            chosen.terminate_on_life_loss,
+            chosen.observation == "ram-change",
         )
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ValueError(
-            f"env.id: {env_id} needs OpenCV to be rendered: pip install -e '.[atari]'"
-        ) from error
-    env = FrameStackObservation(env, OBSERVATION_SHAPE[0], padding_type="zero")
     if chosen.reward_clipping:
         env = ClipReward(env, -1.0, 1.0)  # scores are whole numbers
     env = TimeLimit(env, chosen.limit)
     # What is seen after each step, in the time that it takes on the console.
     env.metadata = {**env.metadata, "render_fps": EMULATOR_FPS // FRAME_SKIP}
     return env
+
+
+def _see_frames(env: gymnasium.Env, chosen: AtariOptions) -> gymnasium.Env:
+    """Wraps an environment that skips no frames in Gymnasium's own."""
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+    try:
+        env = AtariPreprocessing(
+            env,
+            noop_max=chosen.noop_max,
+            frame_skip=FRAME_SKIP,
+            screen_size=chosen.frame_size,
+            terminal_on_life_loss=chosen.terminate_on_life_loss,
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ValueError(
+            f"env.id: {env.spec.id if env.spec else env} needs OpenCV to be rendered: "
+            "pip install -e '.[atari]'"
+        ) from error
+    return FrameStackObservation(env, chosen.frame_stack, padding_type="zero")
+
+
+class RamRules(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
+    """What ale-py's own environment with ``obs_type="ram"`` lacks.
+
+    Args:
+        env: ale-py's.
+        noop_max: an episode begins with 1 to this many frames of doing nothing.
+        terminate_on_life_loss: end the episode with the first life.
+        with_change: observe ``[256]`` float32: the memory divided by 255, and its
+            change since the last observation, divided alike.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        noop_max: int = 0,
+        terminate_on_life_loss: bool = False,
+        with_change: bool = False,
+    ) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self,
+            noop_max=noop_max,
+            terminate_on_life_loss=terminate_on_life_loss,
+            with_change=with_change,
+        )
+        gymnasium.Wrapper.__init__(self, env)
+        self._noop_max = noop_max
+        self._terminate_on_life_loss = terminate_on_life_loss
+        self._with_change = with_change
+        if with_change:
+            self.observation_space = RAM_AND_CHANGE
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        """Begins an episode; a game that ends while nothing is done begins again."""
+        ram, info = self.env.reset(seed=seed, options=options)
+        emulator: Any = self.env.unwrapped
+        noops = 0
+        if self._noop_max:
+            noops = emulator.np_random.integers(1, self._noop_max + 1)
+        for _ in range(noops):
+            emulator.ale.act(0)
+            if emulator.ale.game_over():
+                self.env.reset()
+        ram, self._lives = emulator.ale.getRAM(), emulator.ale.lives()
+        return self._seen(ram, ram), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Plays four frames."""
+        ram, reward, terminated, truncated, info = self.env.step(action)
+        has_lost = self._terminate_on_life_loss and info["lives"] < self._lives
+        self._lives = info["lives"]
+        seen = self._seen(ram, self._ram)
+        return seen, reward, terminated or has_lost, truncated, info
+
+    def _seen(self, ram: np.ndarray, before: np.ndarray) -> np.ndarray:
+        self._ram = ram
+        return ram_and_change(ram, before) if self._with_change else ram
+
+
+RAM_AND_CHANGE = gymnasium.spaces.Box(-1.0, 1.0, (256,), np.float32)
+
+
+def ram_and_change(ram: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Returns ``[…, 256]`` float32 of two memories ``[…, 128]`` uint8."""
+    now, then = np.float32(ram), np.float32(before)
+    return np.concatenate([now, now - then], axis=-1) / np.float32(255)
 
 
 def single_atari_spec(game: str, **options: Any) -> Any:
@@ -294,7 +406,10 @@ def single_atari_spec(game: str, **options: Any) -> Any:
     # There the limit counts frames, since it comes before they are skipped, and those
     # in which nothing is done at the beginning.
     chosen = AtariOptions(**options)
-    spec.max_episode_steps = FRAME_SKIP * chosen.limit + chosen.noop_max
+    if chosen.observation == "frames":
+        spec.max_episode_steps = FRAME_SKIP * chosen.limit + chosen.noop_max
+    else:
+        spec.max_episode_steps = chosen.limit
     return spec
 
 

@@ -329,6 +329,13 @@ class EnvConfig:
     too."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of those that the game reads."""
+    observation: Literal["frames", "ram", "ram-change"] = "frames"
+    """Atari: what policies see: frames, the console's memory (ram, 128 bytes), or it
+    and its change since the last step (ram-change, 256 numbers)."""
+    frame_size: Literal[84, 42] = 84
+    """Atari: rows and columns of a frame."""
+    frame_stack: Annotated[int, Range("from 1 to 4", lambda n: n in (1, 2, 3, 4))] = 4
+    """Atari: frames that policies see at once, the latest last."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )
