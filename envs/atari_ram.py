@@ -2,11 +2,12 @@
 
 ale-py's vector environment gives no memory; so each slot steps an emulator of its own
 (:mod:`envs.atari_game`). ``ALEInterface.act`` holds Python's lock (measured, ale-py
-0.12.1: another thread got 1 turn of 2 ms in a call of 0.69 s), so threads would not help:
-with more than one core, processes step a share of the games each, and write into memory
+0.12.1: another thread got 1 turn of 2 ms in a call of 0.69 s), so threads would not
+help: with more than one core, processes step a share of the games each, and write into memory
 that they share with this one.
 """
 
+import itertools
 import multiprocessing
 import signal
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class RamVectorEnv(EpisodeVectorEnv):
         else:
             self._shares = [
                 _RemoteShare(table, start, stop, rom, kept)
-                for start, stop in zip(ends, ends[1:], strict=False)
+                for start, stop in itertools.pairwise(ends)
             ]
         space = RAM_AND_CHANGE
         if not self._with_change:
