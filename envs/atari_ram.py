@@ -2,9 +2,9 @@
 
 ale-py's vector environment gives no memory; so each slot steps an emulator of its own
 (:mod:`envs.atari_game`). ``ALEInterface.act`` holds Python's lock (measured, ale-py
-0.12.1: another thread got 1 turn of 2 ms in a call of 0.69 s), so threads would not
-help: with more than one core, processes step a share of the games each, and write into memory
-that they share with this one.
+0.12.1: another thread, which wanted a turn every 2 ms, got one in a call of 0.69 s).
+Threads would not help: with more than one core, processes step a share of the games
+each, and write into memory that they share with this one.
 """
 
 import itertools

@@ -93,8 +93,8 @@ class ESConfig:
     strategy: NamedStrategy = "openai-es"
     """What searches, of ours by name or module:Name; --strategy for short. All but
     openai-es and novelty hold their members in memory (ga their parents), and read of
-    these options num_pairs, sigma, common_seeds, episodes_per_member, healthy_reward_weight,
-    objective with its own, and kwargs."""
+    these options num_pairs, sigma, common_seeds, episodes_per_member,
+    healthy_reward_weight, objective with its own, and kwargs."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )

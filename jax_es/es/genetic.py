@@ -1,7 +1,7 @@
 """A genetic algorithm: the best members have offspring, which are them and some noise.
 
 Such et al. 2017 (Deep Neuroevolution, arXiv 1712.06567). Nothing is averaged: one lucky
-mutation is enough, where an estimated gradient needs many members to agree. A generation:
+mutation is enough, where an estimated gradient needs many members. A generation:
 
 1. ``ask``: member 0 is the elite, the best of the last generation, as it is. Each other
    one is a parent, drawn uniformly, plus σ times standard normal noise.
