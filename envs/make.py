@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 
 from envs.atari_env import AtariVectorEnv, is_atari
-from envs.atari_ram import RamVectorEnv
 from envs.base import EpisodeVectorEnv
 from envs.faults import being_made
 from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
@@ -46,8 +45,7 @@ def make(
         physics: ``num_substeps`` and ``integrator`` of
             :class:`envs.mujoco_env.MujocoVectorEnv`, and of no other engine.
         **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv`,
-            :class:`envs.atari_env.AtariVectorEnv`,
-            :class:`envs.atari_ram.RamVectorEnv` or
+            :class:`envs.atari_env.AtariVectorEnv` or
             :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
             common to all.
 
@@ -87,9 +85,7 @@ def make(
         return MujocoVectorEnv(env_id, num_envs, num_threads, **options, **physics)
     if is_atari(env_id):
         _refuse(physics, env_id)
-        sees_frames = options.get("observation", "frames") == "frames"
-        engine = AtariVectorEnv if sees_frames else RamVectorEnv
-        return engine(env_id, num_envs, num_threads, **options)
+        return AtariVectorEnv(env_id, num_envs, num_threads, **options)
     if is_known:
         return _make_registered(env_id, num_envs, num_threads, physics, options)
     raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")

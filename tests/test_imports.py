@@ -19,7 +19,7 @@ ROOMS = ("jax_es", "models", "envs")
 # Besides the standard library and the room itself.
 ALLOWED = {
     "models": {"jax", "flax", "numpy"},
-    "envs": {"numpy", "gymnasium", "mujoco", "ale_py"},
+    "envs": {"numpy", "gymnasium", "mujoco", "ale_py", "cv2"},
     "jax_es": {"jax", "optax", "numpy"},
 }
 # The only file of envs that may import JAX, and packages once they are named.

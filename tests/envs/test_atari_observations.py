@@ -4,19 +4,24 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.atari_env import env_id_of, make_single_atari_env, single_atari_spec
-from envs.atari_game import Game
-from envs.atari_ram import RamVectorEnv
+from envs.atari_env import (
+    AtariVectorEnv,
+    env_id_of,
+    make_single_atari_env,
+    single_atari_spec,
+)
+from envs.atari_game import AtariOptions, Game
 from envs.make import make
 from tests.envs.following import follow
 
 STICKY = {"sticky_actions": 0.25}
+RAM = {"observation": "ram"}
 
 
 @pytest.mark.parametrize("game", ["freeway", "kangaroo", "hero"])
 def test_equals_ale_pys_own_memory(game):
     """With sticky actions, too, which both draw alike."""
-    env = RamVectorEnv(game, 2, 1, **STICKY)
+    env = AtariVectorEnv(game, 2, 1, **STICKY, **RAM)
     single = gymnasium.make(
         env_id_of(game), obs_type="ram", frameskip=4, repeat_action_probability=0.25
     )
@@ -65,9 +70,10 @@ def test_equals_a_single_environment_with_all_options(num_threads):
     env.close()
 
 
-def test_a_game_depends_on_its_seed_alone():
+@pytest.mark.parametrize("options", [RAM, {"frame_size": 42, "frame_stack": 2}])
+def test_a_game_depends_on_its_seed_alone(options):
     """Whatever was played before, and in which slot."""
-    env = RamVectorEnv("hero", 3, 1, **STICKY, noop_max=30)
+    env = AtariVectorEnv("hero", 3, 1, **STICKY, **options, noop_max=30)
     actions = np.random.default_rng(0).integers(18, size=(150, 3))
 
     def play(slot, seed, before):
@@ -78,7 +84,7 @@ def test_a_game_depends_on_its_seed_alone():
         seen = []
         for step in actions:
             observations, rewards, *_ = env.step(np.roll(step, slot))
-            seen.append((*observations[slot].tolist(), rewards[slot]))
+            seen.append((observations[slot].tobytes(), rewards[slot]))
         return seen
 
     first = play(0, 5, 0)
@@ -89,7 +95,7 @@ def test_a_game_depends_on_its_seed_alone():
 
 
 def test_without_chance_it_follows_gymnasiums_own():
-    env = RamVectorEnv("space_invaders", 2, 1, max_episode_steps=60)
+    env = AtariVectorEnv("space_invaders", 2, 1, **RAM, max_episode_steps=60)
     singles = [
         make_single_atari_env("space_invaders", observation="ram", max_episode_steps=60)
         for _ in range(2)
@@ -112,8 +118,8 @@ def test_a_description_is_enough_to_make_the_same_game():
 
 
 def test_change_is_that_of_the_last_step():
-    env = RamVectorEnv("freeway", 1, 1, observation="ram-change")
-    plain = RamVectorEnv("freeway", 1, 1)
+    env = AtariVectorEnv("freeway", 1, 1, observation="ram-change")
+    plain = AtariVectorEnv("freeway", 1, 1, **RAM)
     observations, before = env.reset(seed=0)[0], plain.reset(seed=0)[0].copy()
     assert (observations[0, 128:] == 0).all()
     for _ in range(5):
@@ -128,17 +134,20 @@ def test_change_is_that_of_the_last_step():
 
 
 def test_emulators_keep_nothing_of_the_game_before():
-    played, fresh = Game("pong", sticky_actions=0.25), Game("pong", sticky_actions=0.25)
-    played.reset(1)
-    for _ in range(100):
-        played.step(2)
+    options = AtariOptions(sticky_actions=0.25, observation="ram")
+    played, fresh = Game("pong", options), Game("pong", options)
     rams = np.zeros((2, 128), np.uint8)
-    for game in (played, fresh):
-        game.reset(2)
+    played.reset(1, rams[0])
+    for _ in range(100):
+        played.step(2, rams[0])
+    for game, ram in zip((played, fresh), rams, strict=True):
+        game.reset(2, ram)
     for action in np.random.default_rng(1).integers(6, size=300):
-        assert played.step(int(action)) == fresh.step(int(action))
-        for game, ram in zip((played, fresh), rams, strict=True):
-            game.read_ram(ram)
+        first, second = (
+            game.step(int(action), ram)
+            for game, ram in zip((played, fresh), rams, strict=True)
+        )
+        assert first == second
         np.testing.assert_array_equal(*rams)
 
 
@@ -152,4 +161,31 @@ def test_emulators_keep_nothing_of_the_game_before():
 )
 def test_bad_input_is_named(options, complaint):
     with pytest.raises(ValueError, match=complaint):
-        RamVectorEnv("pong", 1, 1, **options)
+        AtariVectorEnv("pong", 1, 1, **{**RAM, **options})
+
+
+@pytest.mark.parametrize(("size", "stack"), [(42, 1), (84, 3)])
+def test_frames_of_other_sizes_and_stacks_are_gymnasiums_own(size, stack):
+    """With all that chance does, too."""
+    options = {
+        **STICKY,
+        "noop_max": 30,
+        "frame_size": size,
+        "frame_stack": stack,
+        "max_episode_steps": 60,
+    }
+    for game in ("kangaroo", "freeway", "hero"):
+        env = AtariVectorEnv(game, 1, 1, **options)
+        single = make_single_atari_env(game, **options)
+        for seed in (1, 2):
+            observations, _ = env.reset(seed=seed)
+            expected, _ = single.reset(seed=seed)
+            assert observations.shape == (1, stack, size, size)
+            actions = np.random.default_rng(seed).integers(3, size=(60, 1))
+            for action in actions:
+                np.testing.assert_array_equal(observations[0], expected)
+                observations, rewards, *_ = env.step(action)
+                expected, reward, *_ = single.step(action[0])
+                assert rewards[0] == reward
+        env.close()
+        single.close()
