@@ -31,7 +31,6 @@ import optax
 from jax.core import Tracer
 
 from jax_es.checks import ConfigError, require
-from jax_es.es.evosax_bridge import EvosaxInfo
 from jax_es.es.fitness import check_shape, replace_nonfinite
 from jax_es.es.noise import FullNoise, member_key
 from jax_es.es.population import MEAN
@@ -100,6 +99,17 @@ class GeneticState(NamedTuple):
     """``[]`` int32, generations told so far."""
     key: jax.Array
     """The run's key; never consumed, only folded into."""
+
+
+class GeneticInfo(NamedTuple):
+    """What a human looks at after ``tell``; all ``[]``."""
+
+    update_norm: jax.Array
+    """‖θ' − θ‖₂; 0 where the elite stays."""
+    mean_norm: jax.Array
+    """‖θ'‖₂."""
+    num_nonfinite: jax.Array
+    """int32, members whose fitness was NaN or ±∞."""
 
 
 def genetic(
@@ -205,9 +215,9 @@ def genetic(
     @jax.jit
     def describe(
         before: PyTree, weights: PyTree, fitness: jax.Array
-    ) -> tuple[PyTree, EvosaxInfo]:
+    ) -> tuple[PyTree, GeneticInfo]:
         elite = jax.tree.map(lambda leaf: leaf[0], weights)
-        return elite, EvosaxInfo(
+        return elite, GeneticInfo(
             update_norm=optax.tree.norm(optax.tree.sub(elite, before)),
             mean_norm=optax.tree.norm(elite),
             num_nonfinite=jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32),
@@ -215,7 +225,7 @@ def genetic(
 
     def tell(
         state: GeneticState, fitness: jax.Array
-    ) -> tuple[GeneticState, EvosaxInfo]:
+    ) -> tuple[GeneticState, GeneticInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
         check_shape(fitness, population_size)
         is_traced = isinstance(state.ancestors, Tracer)
