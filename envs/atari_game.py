@@ -3,7 +3,7 @@
 A seed chooses the number of actions that do nothing at the beginning, and which actions
 the emulator repeats instead of what it is told (sticky actions): nothing else of a game
 is left to chance. So its state right after the first reset is kept and put back, for
-0.07 ms of a core, where to load the ROM again takes 95; and both choices are drawn
+0.1 ms of a core, where to load the ROM again takes 95; and both choices are drawn
 here, number for number as Gymnasium and ale-py draw them: ale-py seeds a Mersenne
 twister and takes two words of it, one for each player, in every frame. An episode is
 that of ``gymnasium.make("ALE/…")`` with the same seed, to the bit.

@@ -30,7 +30,7 @@ HOMES = {
     "models": {
         *("training/build", "training/custom_policy", "training/function_fitness"),
         *("presets", "paper_presets", "robot_presets", "control_presets"),
-        *("own_presets", "train_config"),
+        *("game_presets", "own_presets", "train_config"),
     },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
@@ -89,7 +89,8 @@ HOMES = {
 SETTINGS = {
     *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
     "streams",
-    *("presets", "paper_presets", "robot_presets", "control_presets", "own_presets"),
+    *("presets", "paper_presets", "robot_presets", "control_presets", "game_presets"),
+    "own_presets",
 }
 LEVELS = [
     {"settings"},
