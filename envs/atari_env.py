@@ -3,8 +3,8 @@
 Each slot has an emulator of its own (:mod:`envs.atari_game`). ale-py's vector
 environment steps them on C++ threads, but begins an episode of a seed only by loading
 the ROM again, and gives no memory. Measured on one core of an AMD EPYC, for one of
-eight games with frames: a reset of Kangaroo takes 88 ms there and 0.12 here, a step 0.37
-to 0.43 there and 0.39 here. An episode of 400 steps takes 0.25 s there, and 0.16 here.
+eight Kangaroos with frames: a reset takes 88 ms there and 0.12 here, a step 0.37 to
+0.43 there and 0.39 here.
 
 Protocol: that of Mnih et al. 2015 as Lorenc & Neruda (arXiv 2501.13883) use it. Frames
 are those of ``gymnasium.wrappers.AtariPreprocessing`` and ``FrameStackObservation``

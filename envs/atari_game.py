@@ -118,7 +118,7 @@ class Game:
         self._ale = ale = ALEInterface()
         ale.setFloat("repeat_action_probability", 0.0)
         ale.setInt("random_seed", 1)
-        ale.loadROM(roms.get_rom_path(rom))
+        ale.loadROM(str(roms.get_rom_path(rom)))
         ale.reset_game()
         self._start = ale.cloneState()
         every, read = ale.getLegalActionSet(), ale.getMinimalActionSet()
