@@ -48,7 +48,10 @@ def _from_memory(env_id: str) -> dict[str, TrainConfig]:
         num_generations=10_000,
         max_env_steps=10_000_000,
     )
-    return {"linear": linear, "mlp": replace(linear, policy=MLPConfig((64,)))}
+    return {
+        "linear": linear,
+        "mlp": replace(linear, policy=MLPConfig(hidden_sizes=(64,))),
+    }
 
 
 GAME_PRESETS: dict[str, dict[str, TrainConfig]] = {
