@@ -105,10 +105,19 @@ class Humanoids:
 
 @functools.cache  # starting an emulator takes 0.1 s
 def _emulators(num_envs: int, num_threads: int) -> Callable[[], object]:
-    """Returns what steps games of Hero in the protocol of ``atari_env.py``."""
-    from envs.atari_env import AtariOptions, make_batch, rom_name
+    """Returns what steps games of Hero on ale-py's own threads, in our protocol."""
+    from ale_py.vector_env import AtariVectorEnv
 
-    env = make_batch(rom_name("hero"), num_envs, AtariOptions(), num_threads)
+    env = AtariVectorEnv(
+        "hero",
+        num_envs,
+        num_threads=num_threads,
+        noop_max=0,
+        use_fire_reset=False,
+        repeat_action_probability=0.0,
+        full_action_space=False,
+    )
+    env.reset()
     rng, size = np.random.default_rng(0), (64, num_envs)
     actions = rng.integers(env.single_action_space.n, size=size, dtype=np.int32)
     turns = itertools.cycle(actions)

@@ -44,6 +44,7 @@ StrategyName: TypeAlias = Literal[
     "ars",
     "simple-es",
     "cem",
+    "ga",
     "novelty",
 ]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
@@ -91,9 +92,9 @@ class ESConfig:
 
     strategy: NamedStrategy = "openai-es"
     """What searches, of ours by name or module:Name; --strategy for short. All but
-    openai-es and novelty hold their members in memory, and read of these options
-    num_pairs, sigma, common_seeds, episodes_per_member, healthy_reward_weight,
-    objective with its own, and kwargs."""
+    openai-es and novelty hold their members in memory (ga their parents), and read of
+    these options num_pairs, sigma, common_seeds, episodes_per_member,
+    healthy_reward_weight, objective with its own, and kwargs."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )
@@ -329,6 +330,13 @@ class EnvConfig:
     too."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of those that the game reads."""
+    observation: Literal["frames", "ram", "ram-change"] = "frames"
+    """Atari: what policies see: frames, the console's memory (ram, 128 bytes), or it
+    and its change since the last step (ram-change, 256 numbers)."""
+    frame_size: Literal[84, 42] = 84
+    """Atari: rows and columns of a frame."""
+    frame_stack: Annotated[int, Range("from 1 to 4", lambda n: n in (1, 2, 3, 4))] = 4
+    """Atari: frames that policies see at once, the latest last."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )

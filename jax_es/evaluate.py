@@ -103,9 +103,8 @@ class Arguments(WorkerArguments):
     """Also write a row for each condition of each run into this file."""
     video: Path | None = None
     """Also record the first episode of the first run, as it was trained, into this file
-    (.mp4 or .gif); of a game with sticky actions, another episode. With returns that
-    are asked for, it is asked for the lowest, the middle one and the highest, side by
-    side."""
+    (.mp4 or .gif). With returns that are asked for, it is asked for the lowest, the
+    middle one and the highest, side by side."""
 
     def __post_init__(self) -> None:
         from jax_es.evaluation.video import check_encoder

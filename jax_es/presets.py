@@ -2,7 +2,8 @@
 
 The tables: ``paper_presets.py`` (the papers' settings and their workstation-sized
 forms), ``robot_presets.py`` (the best found for MuJoCo's tasks), ``control_presets.py``
-(small tasks) and ``own_presets.py`` (tasks of one's own).
+(small tasks), ``game_presets.py`` (Atari's games from memory) and ``own_presets.py``
+(tasks of one's own).
 """
 
 import difflib
@@ -22,6 +23,7 @@ from jax_es.config import (
     RolloutConfig,
 )
 from jax_es.control_presets import CONTROL_PRESETS
+from jax_es.game_presets import GAME_PRESETS
 from jax_es.own_presets import OWN_PRESETS
 from jax_es.paper_presets import PAPER_PRESETS, REPERTOIRE_PRESETS, SMALL_PRESETS
 from jax_es.robot_presets import ROBOT_PRESETS
@@ -41,6 +43,7 @@ TUNED: dict[str, dict[str, TrainConfig]] = {
     **PAPER_PRESETS,
     **REPERTOIRE_PRESETS,
     **CONTROL_PRESETS,
+    **GAME_PRESETS,
     **OWN_PRESETS,
 }
 """Preset → kind of policy → configuration; a preset's first policy is its default."""

@@ -611,6 +611,7 @@ TABLES = {
     "tasks": lambda: learning(RESULTS / "tasks"),
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
+    "games-memory": lambda: trained("games"),
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
     "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
     "pretraining": lambda: learning(RESULTS / "pretraining"),

@@ -19,7 +19,7 @@ ROOMS = ("jax_es", "models", "envs")
 # Besides the standard library and the room itself.
 ALLOWED = {
     "models": {"jax", "flax", "numpy"},
-    "envs": {"numpy", "gymnasium", "mujoco", "ale_py"},
+    "envs": {"numpy", "gymnasium", "mujoco", "ale_py", "cv2"},
     "jax_es": {"jax", "optax", "numpy"},
 }
 # The only file of envs that may import JAX, and packages once they are named.
@@ -30,7 +30,7 @@ HOMES = {
     "models": {
         *("training/build", "training/custom_policy", "training/function_fitness"),
         *("presets", "paper_presets", "robot_presets", "control_presets"),
-        *("own_presets", "train_config"),
+        *("game_presets", "own_presets", "train_config"),
     },
     "envs": {
         *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
@@ -89,7 +89,8 @@ HOMES = {
 SETTINGS = {
     *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
     "streams",
-    *("presets", "paper_presets", "robot_presets", "control_presets", "own_presets"),
+    *("presets", "paper_presets", "robot_presets", "control_presets", "game_presets"),
+    "own_presets",
 }
 LEVELS = [
     {"settings"},

@@ -1,6 +1,7 @@
 """Strategies by name: ``jax_es.strategy``, and what ``--strategy`` chooses.
 
-All but OpenAI-ES and novelty search hold a generation's members in memory. θ and σ are
+All but OpenAI-ES and novelty search hold a generation's members in memory, the genetic
+algorithm their parents. θ and σ are
 the run's own, whatever the algorithm calls them; the rest are its hyperparameters by
 evosax' names.
 """
@@ -42,6 +43,7 @@ from jax_es.checks import (
 from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
 from jax_es.es.evosax_bridge import evosax_strategy
+from jax_es.es.genetic import genetic
 from jax_es.es.noise import make_noise
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
@@ -64,6 +66,12 @@ ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
     "simple-es": SimpleES,
 }
 
+OURS = {"cem": cem, "ga": genetic}
+"""Those that are not evosax': ``(population_size, mean, sigma, **hyperparameters)``."""
+
+_FOLLOWING = {"extra_std": "0.224 sigma", "first_sigma": "sigma", "parents": "20"}
+"""Defaults that follow from others."""
+
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     **dict.fromkeys(("snes", "xnes", "simple-es", "ars"), optax.sgd),
     "pgpe": lambda rate: optax.chain(clipup(0.9, 2.0), optax.scale(-rate)),
@@ -79,7 +87,11 @@ _WHOLE = Annotated[
 RANGES: dict[str, Any] = {
     **dict.fromkeys(("learning_rate", "std_max", "d_std", "mu_eff", "chi_n"), Positive),
     **dict.fromkeys(("c_mean", "c_std", "c_c", "c_1", "c1", "c_mu", "q_star"), Weight),
-    **dict.fromkeys(("m", "T", "extra_generations"), _WHOLE),
+    **dict.fromkeys(("m", "T", "extra_generations", "parents"), _WHOLE),
+    "max_generations": Annotated[
+        float, Range("whole, from 1 to 1,000,000", lambda x: x in range(1, 1_000_001))
+    ],
+    "first_sigma": Positive,
     "elite_ratio": Share,
     "std_max_change": Fraction,
 }
@@ -207,10 +219,10 @@ def held_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
         f"es.kwargs.elite_ratio must be below 1 with es.strategy {name}, got 1: all "
         "members would be elites, and nothing be selected.",
     )
-    if "m" in given:
-        given["m"] = int(given["m"])
-    if name == "cem":
-        return cem(size, mean, config.sigma, **given)
+    for key in {"m", "parents", "max_generations"} & {*given}:
+        given[key] = int(given[key])
+    if name in OURS:
+        return OURS[name](size, mean, config.sigma, **given)
     if name in LEARNING_RATES:
         given = {"learning_rate": LEARNING_RATES[name], **given}
     if name == "ars":
@@ -226,9 +238,10 @@ def held_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
 
 def _hyperparameters(name: str, population_size: int, mean: PyTree) -> dict[str, str]:
     """Returns the numbers that a strategy takes: by name, name and default."""
-    if name == "cem":
-        own = list(inspect.signature(cem).parameters.values())[3:]
-        known = {p.name: p.default for p in own} | {"extra_std": "0.224 sigma"}
+    if name in OURS:
+        own = list(inspect.signature(OURS[name]).parameters.values())[3:]
+        known = {p.name: p.default for p in own}
+        known |= {name: text for name, text in _FOLLOWING.items() if name in known}
     else:
         algorithm = ALGORITHMS[name](population_size, mean)
         known = dict(vars(algorithm.default_params))

@@ -139,6 +139,8 @@ _FIELDS = {
     "env_id": "env.id",
     "max_episode_steps": "env.max_episode_steps",
     "descriptor:": "env.descriptor:",
+    "frame_size:": "env.frame_size:",
+    "frame_stack:": "env.frame_stack:",
     "num_substeps": "rollout.num_substeps",
     "integrator": "rollout.integrator",
     "vectorization_mode": "rollout.vectorization_mode",

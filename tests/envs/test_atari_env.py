@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from envs.atari_env import (
-    MAX_EPISODE_STEPS,
-    OBSERVATION_SHAPE,
     AtariVectorEnv,
     env_id_of,
     make_single_atari_env,
     rom_name,
     single_atari_spec,
 )
+from envs.atari_game import MAX_EPISODE_STEPS, OBSERVATION_SHAPE
 from envs.make import make
 from tests.envs.following import follow
 

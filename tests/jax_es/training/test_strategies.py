@@ -29,7 +29,7 @@ from jax_es.training.parts import build, make_strategy
 from models import LinearConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 
-FAST = ("cma-es", "cem", "novelty")
+FAST = ("cma-es", "cem", "ga", "novelty")
 TRAINED = [
     pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
     for name in STRATEGIES
@@ -213,7 +213,8 @@ def test_it_trains_resumes_to_the_bit_and_is_reloaded(name, folder):
     # As texts: there is no gradient, so its norm is NaN.
     assert str(numbers(folder / "torn")) == str(numbers(folder / "whole"))
     moved = [record.update_norm > 0 for record in whole.records]
-    assert any(moved) if name == OWN else all(moved)  # that keeps what is best
+    keeps_the_best = name in (OWN, "ga")
+    assert any(moved) if keeps_the_best else all(moved)
     assert RunDirectory(folder / "torn").config().es.strategy == name
     policy = load_policy(folder / "whole", "last", trust=name == OWN)
     assert RunDirectory(folder / "whole").method().title in repr(policy)
@@ -261,6 +262,12 @@ def test_the_command_of_a_run_asks_for_its_strategy():
         ("cma-es", {"std_min": -1}, "std_min must be a number, at least 0 and finite"),
         ("cem", {"elite_ratio": 1}, "elite_ratio must be below 1 .* cem, got 1: all"),
         ("pgpe", {"learning_rate": 0}, "learning_rate must be a number, positive"),
+        (
+            "ga",
+            {"parents": 8},
+            "parents must be below the number of members 8 .* got 8",
+        ),
+        ("ga", {"x": 1}, "first_sigma sigma, max_generations 1e.04, parents 20"),
         ("rm-es", {"m": 1.5}, "m must be a number, whole, from 1 to 10,000, got 1.5"),
     ],
 )

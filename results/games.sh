@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Games from memory: Freeway with its preset, Kangaroo with smaller noise and the mean of
+# three games a member; afterwards each run's best θ plays 100 other games. A run has one
+# core: results/games.sh CORE STEPS SEED …; it ends after STEPS environment steps.
+# Finished runs are skipped, stopped ones go on. What the tables need is copied beside
+# this file. Table:
+#   python results/tables.py
+set -euo pipefail
+core=${1:-0} steps=${2:-3000000}
+shift $(($# < 2 ? $# : 2))
+seeds=("$@")
+[[ $# -gt 0 ]] || seeds=(0 1 2)
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python}
+mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
+on_core=(taskset -c "${cores[core]}" "$python" -m)
+
+train() {
+  local preset=$1 seed=$2
+  local run=runs/games/$preset-linear/seed-$seed kept=results/games/$preset-linear/seed-$seed
+  shift 2
+  [[ ! -e $run/finished ]] || return 0
+  local resume=()
+  [[ ! -e $run/config.json ]] || resume=(--resume)
+  "${on_core[@]}" jax_es.train "$preset" --seed "$seed" --max-env-steps "$steps" "$@" \
+    --runs-dir "runs/games/$preset-linear" --name "seed-$seed" "${resume[@]}"
+  mkdir -p "$kept"
+  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
+  cp "$run"/{config.json,metrics.jsonl} "$kept"
+  touch "$run/finished"
+}
+
+for seed in "${seeds[@]}"; do
+  train freeway "$seed"
+  train kangaroo "$seed" --es.sigma 0.015 --es.episodes-per-member 3 \
+    --evaluation.num-episodes 8
+done
