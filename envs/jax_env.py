@@ -162,8 +162,8 @@ class FlatEnvironment:
 
     def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
         """Applies one action."""
-        state, observation, *rest = self._env.step(state, action, key)
-        return (state, observation.ravel(), *rest)
+        stepped = self._env.step(state, action, key)
+        return (stepped[0], stepped[1].ravel(), *stepped[2:])
 
 
 class JaxVectorEnv(EpisodeVectorEnv):

@@ -273,22 +273,22 @@ def make_policy(
         return make_custom_policy(
             config, observation_space.shape or (), action_spec(action_space)
         )
-    takes_images = isinstance(config, models.IMAGE_POLICIES)
-    takes = "images" if takes_images else "observation vectors"
+    of_images = takes_images(type(config))
+    takes = "images" if of_images else "observation vectors"
     if not (
         isinstance(observation_space, gymnasium.spaces.Box)
-        and len(observation_space.shape) == (3 if takes_images else 1)
+        and len(observation_space.shape) == (3 if of_images else 1)
     ):
         kinds = [
             name
             for name, kind in POLICY_KINDS.items()
-            if issubclass(kind, models.IMAGE_POLICIES) != takes_images
+            if takes_images(kind) != of_images
         ]
         flat = " ".join((*wrappers, FLATTEN))
-        remedies = [] if takes_images else [f"add --env.wrappers {flat}"]
-        if len(observation_space.shape or ()) == (1 if takes_images else 3):
+        remedies = [] if of_images else [f"add --env.wrappers {flat}"]
+        if len(observation_space.shape or ()) == (1 if of_images else 3):
             remedies.append(f"choose --policy {' or '.join(kinds)}")
-        if takes_images:
+        if of_images:
             remedies.append("choose another env.id")
         raise ConfigError(
             f"policy {policy_kind(config)} takes {takes}, got {observation_space}; "
@@ -300,6 +300,11 @@ def make_policy(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def takes_images(kind: type[PolicyConfig]) -> bool:
+    """Returns whether a kind of policy reads images; the others read vectors."""
+    return issubclass(kind, models.IMAGE_POLICIES)
 
 
 def action_spec(space: gymnasium.Space) -> models.ActionSpec:

@@ -10,8 +10,7 @@ from jax_es.config import EnvConfig
 from jax_es.presets import preset
 from jax_es.rollout.devices import use_cores
 from jax_es.train_config import FLATTEN, POLICY_KINDS, TrainConfig
-from jax_es.training.build import make_env, make_single_env, with_game
-from models import IMAGE_POLICIES
+from jax_es.training.build import make_env, make_single_env, takes_images, with_game
 
 MOST_STEPS = 1000
 """Limit on an episode, in environment steps, where the task has none."""
@@ -64,8 +63,7 @@ def own_task(env: EnvConfig, policy: str | None = None) -> tuple[str, EnvConfig]
     if side >= image:
         return "own-image", env
     kind = POLICY_KINDS.get(policy or "mlp")  # None of a network of the user's own
-    reads_grids = kind is None or issubclass(kind, IMAGE_POLICIES)
-    is_read = side >= grid and reads_grids
+    is_read = side >= grid and (kind is None or takes_images(kind))
     if not is_read and (shape is None or len(shape) != 1):
         env = replace(env, wrappers=(*env.wrappers, FLATTEN))
     if side >= grid:
