@@ -28,7 +28,6 @@ from jax_es.cli.train_program import (
 )
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
 from jax_es.presets import PRESETS, preset
-from jax_es.runs.directory import check_method
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.method import MAP_ELITES
 from jax_es.runs.wording import spread
@@ -104,17 +103,15 @@ def parse(argv: list[str]) -> Request:
 
     config = with_game(arguments.config)
     if arguments.resume:
-        run = arguments.runs_to_resume(config, line)
-        check_method(run, arguments.archive.method())
-        config = run.with_stored_machine(config)
-        run.check_resumable(config)
+        method = arguments.archive.method()
+        run, config = arguments.runs_to_resume(config, line, method)
     else:
         check_cores(config.rollout)
         run = arguments.new_runs(name, config.seed)
     require(
         arguments.video is None or run.file != EXPERIMENT_FILE,
-        "--video shows one archive, and --seeds fills several; leave --video out, and "
-        "record a finished one: --resume --name seed-0 --runs-dir runs/NAME.",
+        "--video shows one archive, and --seeds fills several; leave it out, or resume "
+        "a seed with it (--name seed-…, the experiment's folder being --runs-dir).",
     )
     devices = arguments.devices(config)
     return Request(arguments, config, name, run, devices, "generations")

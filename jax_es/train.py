@@ -27,7 +27,6 @@ from jax_es.cli.train_program import (
 )
 from jax_es.config import STRATEGIES
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_fine_tuning, preset
-from jax_es.runs.directory import check_method
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.trust import trust_source
 from jax_es.runs.wording import spread
@@ -118,10 +117,7 @@ def parse(argv: list[str]) -> Request:
     if task is not None:  # with what it takes to train it
         config = dataclasses.replace(config, env=task)
     if arguments.resume:
-        run = arguments.runs_to_resume(config, line)
-        check_method(run, OPENAI_ES)
-        config = run.with_stored_machine(config)
-        run.check_resumable(config)
+        run, config = arguments.runs_to_resume(config, line, OPENAI_ES)
     else:
         check_cores(config.rollout)
         check_pretrained(fine_tune, config)

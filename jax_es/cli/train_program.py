@@ -145,15 +145,25 @@ class SeedArguments(RunArguments, WorkerArguments):
             return run
         return RunDirectory(run.path, EXPERIMENT_FILE)
 
-    def runs_to_resume(self, config: TrainConfig, line: CommandLine) -> RunDirectory:
-        """Returns the run or the experiment to continue; a run has no ``--seeds``."""
+    def runs_to_resume(
+        self, config: TrainConfig, line: CommandLine, method: Method
+    ) -> tuple[RunDirectory, TrainConfig]:
+        """Returns the run or the experiment to continue, and its configuration.
+
+        Raises:
+            ConfigError: if that would not go on to the same numbers.
+        """
         run = self.run_to_resume(config, line)
+        check_method(run, method)
+        config = run.with_stored_machine(config)
+        run.check_resumable(config)
+        run.check_workers(config, self.has_workers)
         require(
             run.file == EXPERIMENT_FILE or self.seeds is None,
             f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "
             "out, or start an experiment with another --name.",
         )
-        return run
+        return run, config
 
     def devices(self, config: TrainConfig) -> int | None:
         """Returns how many devices this process needs."""

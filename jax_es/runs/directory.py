@@ -274,6 +274,23 @@ class RunDirectory:
         changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
         self.require_unchanged(changed | self.changed_jax())
 
+    def check_workers(self, config: TrainConfig, has_workers: bool) -> None:
+        """Raises ``ConfigError`` unless the run goes on as it began.
+
+        On workers, or in one process: as ``rollout.shard_size`` says.
+        """
+        size = config.rollout.shard_size
+        require(
+            size is None or has_workers,
+            f"{self.path} is a run of workers (rollout.shard_size {size}); add "
+            "--workers N, where any N gives the same numbers.",
+        )
+        require(
+            size is not None or not has_workers,
+            f"{self.path} began in one process, and workers would round its numbers "
+            "differently; leave --workers and --cluster out, or start a new run.",
+        )
+
     def changed_jax(self) -> dict[str, tuple[object, object]]:
         """Returns JAX's settings that were others: variable → (was, now)."""
         recorded = self.record().get("jax")

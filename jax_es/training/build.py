@@ -41,7 +41,7 @@ from jax_es.train_config import (
     policy_kind,
 )
 from jax_es.training.custom_policy import make_custom_policy
-from jax_es.training.shards import check_shards, on_workers
+from jax_es.training.shards import on_workers
 from jax_es.types import Policy, VectorEnv
 
 MOST_SUBSTEPS = 4096
@@ -391,7 +391,7 @@ def for_run(
     if resume:
         config = run.with_stored_machine(config)
     if resume or not has_workers:
-        check_shards(config, has_workers, str(run.path))
+        run.check_workers(config, has_workers)
     num_tasks = config.tasks_of_long_episodes if num_members is None else 0
     return with_machine(config, has_workers, num_tasks, num_members)
 

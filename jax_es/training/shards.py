@@ -63,18 +63,3 @@ def on_workers(config: TrainConfig, num_members: int | None = None) -> TrainConf
         shard_size=rollout.shard_size or shard_size(config, num_tasks),
     )
     return dataclasses.replace(config, rollout=rollout)
-
-
-def check_shards(config: TrainConfig, has_workers: bool, where: str) -> None:
-    """Checks that a run goes on as it began: on workers, or in one process."""
-    size = config.rollout.shard_size
-    require(
-        size is None or has_workers,
-        f"{where} is a run of workers (rollout.shard_size {size}); add --workers N, "
-        "where any N gives the same numbers.",
-    )
-    require(
-        size is not None or not has_workers,
-        f"{where} began in one process, and workers would round its numbers "
-        "differently; leave --workers and --cluster out, or start a new run.",
-    )

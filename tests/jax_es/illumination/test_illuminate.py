@@ -104,21 +104,17 @@ def test_a_killed_run_goes_on_to_the_same_archive(
     assert first[-1].qd_score > 0  # the offset is below all fitness
 
 
-def test_each_seed_fills_the_archive_that_it_would_alone(folder, capsys):
-    short = ["--num-generations", "2", "--checkpoint-every", "2"]
-    many = filled("many", *short, "--seeds", "2")
-    out = capsys.readouterr().err
-    assert "Over 2 seeds, median and range: coverage " in out
-    assert "seed 1  run 2/2  generation" in out
-    alone = filled("alone", *short, "--seed", "1")
-    same_archive(many / "seed-1", alone)
-    assert numbers(many / "seed-1") == numbers(alone)
-    capsys.readouterr()
+def test_each_seed_fills_the_archive_that_it_would_alone(run, capsys):
+    many = filled("many", "--seeds", "2")
+    said = capsys.readouterr().err
+    assert "Over 2 seeds, median and range: coverage " in said
+    assert "seed 1  run 2/2  generation" in said
+    same_archive(many / "seed-0", run)
+    assert numbers(many / "seed-0") == numbers(run) != numbers(many / "seed-1")
     assert illuminate.main(["--resume", "--name", "many"]) == 0
     assert "Nothing is left to train: all seeds" in capsys.readouterr().err
     assert report.main([str(many), "--output", "page.html"]) == 0
-    assert "illuminate hopper-uni" in (page := Path("page.html").read_text())
-    assert "--seeds 2" in page
+    assert "--seeds 2" in Path("page.html").read_text()
 
 
 def test_a_callback_sees_elites_and_ends_the_run(run, folder):
@@ -130,10 +126,8 @@ def test_a_callback_sees_elites_and_ends_the_run(run, folder):
             return record.generation == 1
 
     method, config = RunDirectory(run).method(), RunDirectory(run).config()
-    callbacks = [Watch()]
-    archive = illuminate_run(
-        config, settings_of(method), "watched", callbacks=callbacks, verbose=False
-    )
+    what = {"callbacks": [Watch()], "verbose": False}
+    archive = illuminate_run(config, settings_of(method), "watched", **what)
     assert seen == [seen[0], len(archive.elites())]
     assert Checkpoints("watched/checkpoints").steps() == [1, 2]
 
