@@ -612,6 +612,7 @@ TABLES = {
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
     "games-memory": lambda: trained("games"),
+    "games-trials": lambda: learning(RESULTS / "games_trials"),
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
     "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
     "pretraining": lambda: learning(RESULTS / "pretraining"),

@@ -116,9 +116,7 @@ def test_an_old_name_works_and_says_the_new_one():
 def test_an_unknown_preset_shows_the_closest_three():
     with pytest.raises(ConfigError) as error:
         preset("hoper")
-    words = (
-        "preset 'hoper' is unknown; did you mean hopper, hopper-uni or hopper-small?"
-    )
+    words = "preset 'hoper' is unknown; did you mean hopper, hopper-uni or hero?"
     assert str(error.value) == words
 
 
@@ -163,8 +161,9 @@ def test_a_linear_policy_has_no_hidden_layers():
 
 def test_every_mujoco_task_has_a_preset():
     ids = {preset(name).env.id for name in PRESETS}
+    ids = {name for name in ids if not name.startswith("ALE/")}
     tasks = {name.removesuffix("-v5") for name in ids if name.endswith("-v5")}
-    assert tasks - {"ALE/Hero"} == {
+    assert tasks == {
         *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "Walker2d"),
         *("InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher", "Swimmer"),
     }

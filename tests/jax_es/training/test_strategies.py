@@ -300,6 +300,14 @@ def test_matrices_that_do_not_fit_into_memory_are_refused():
     build(config("sep-cma-es")).close()
 
 
+def test_parents_that_do_not_fit_into_memory_are_refused():
+    policy = MLPConfig(hidden_sizes=(8000, 8000))  # 0.25 GiB
+    es = ESConfig(strategy="ga", num_pairs=6000, kwargs={"parents": 9999})
+    message = r"ga, .* es.kwargs.parents 9999 with policy mlp of 64,0.* would take"
+    with pytest.raises(ConfigError, match=message):
+        build(TrainConfig(TINY.env, policy, es))
+
+
 EVERY = [*STRATEGIES, one_plus_lambda]
 
 
