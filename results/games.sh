@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Games from memory: Freeway with its preset, Kangaroo with smaller noise and the mean of
-# three games a member; afterwards each run's best θ plays 100 other games. A run has one
-# core: results/games.sh CORE STEPS SEED …; it ends after STEPS environment steps.
+# Games from memory, their presets as they are; afterwards each run's best θ plays 100
+# other games. A run has one core: results/games.sh CORE STEPS SEED …; it ends after
+# STEPS environment steps. (Those of the table were stopped by hand, and Freeway's was
+# evaluated by 4 games a generation.)
 # Finished runs are skipped, stopped ones go on. What the tables need is copied beside
 # this file. Table:
 #   python results/tables.py
@@ -18,11 +19,10 @@ on_core=(taskset -c "${cores[core]}" "$python" -m)
 train() {
   local preset=$1 seed=$2
   local run=runs/games/$preset-linear/seed-$seed kept=results/games/$preset-linear/seed-$seed
-  shift 2
   [[ ! -e $run/finished ]] || return 0
   local resume=()
   [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$preset" --seed "$seed" --max-env-steps "$steps" "$@" \
+  "${on_core[@]}" jax_es.train "$preset" --seed "$seed" --max-env-steps "$steps" \
     --runs-dir "runs/games/$preset-linear" --name "seed-$seed" "${resume[@]}"
   mkdir -p "$kept"
   "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
@@ -32,6 +32,5 @@ train() {
 
 for seed in "${seeds[@]}"; do
   train freeway "$seed"
-  train kangaroo "$seed" --es.sigma 0.015 --es.episodes-per-member 3 \
-    --evaluation.num-episodes 8
+  train kangaroo "$seed"
 done

@@ -17,6 +17,7 @@ measure() {  # policy, name, values…
 
 for policy in results/policies/*/; do
   policy=$(basename "$policy")
+  ! grep -q '"ALE/' "results/policies/$policy/config.json" || continue  # games do not vary
   measure "$policy" mass 0.95 1.05
   measure "$policy" friction 0.9 1.1
   measure "$policy" motors 0.9
