@@ -81,13 +81,7 @@ def illuminate_run(
             checkpoints = Checkpoints(run.checkpoints)
             if checkpoints.steps():
                 illumination.restore(checkpoints.restore("last").state)
-            take_up(
-                run,
-                config,
-                illumination.generation,
-                illumination.total_env_steps,
-                illumination.best_evaluation_return,
-            )
+            take_up(run, config, illumination.generation, illumination)
         else:
             run.create(config, preset, method=settings.method())
         archive, begins = illumination.archive, "Illuminating"

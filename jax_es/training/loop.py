@@ -70,13 +70,7 @@ def begin(
         state = place(parts, restored.state)
     else:
         state = _first_state(parts, checkpoints, find_source(parts))
-    take_up(
-        run,
-        config,
-        int(state.es.generation),
-        state.total_env_steps,
-        state.best_evaluation_return,
-    )
+    take_up(run, config, int(state.es.generation), state)
     return state
 
 

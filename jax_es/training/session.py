@@ -192,13 +192,15 @@ def session_progress(
 
 
 def take_up(
-    run: RunDirectory,
-    config: TrainConfig,
-    finished: int,
-    total_env_steps: int,
-    best_evaluation_return: float,
+    run: RunDirectory, config: TrainConfig, finished: int, checkpoint: Any
 ) -> None:
     """Goes on with a run that is there, as far as its last checkpoint says.
+
+    Args:
+        run: the run; hold its ``lock()``.
+        config: of the run from now on.
+        finished: generations done.
+        checkpoint: says ``total_env_steps`` and ``best_evaluation_return``.
 
     Raises:
         ConfigError: if it is beyond the configuration's limits, or its records are
@@ -211,18 +213,18 @@ def take_up(
         f"has finished, got {config.num_generations}.",
     )
     # A higher limit than before may be passed: a run's last generation goes beyond it.
-    limit = config.max_env_steps
+    limit, taken = config.max_env_steps, checkpoint.total_env_steps
     require(
         limit is None
         or limit >= (run.config().max_env_steps or math.inf)
-        or total_env_steps < limit,
-        f"max_env_steps must be more than {total_env_steps}, the steps that "
-        f"{run.path} has taken, got {limit}.",
+        or taken < limit,
+        f"max_env_steps must be more than {taken}, the steps that {run.path} has "
+        f"taken, got {limit}.",
     )
     check_own_records(
         run.path,
         finished - 1,
-        total_env_steps=total_env_steps,
-        best_evaluation_return=best_evaluation_return,
+        total_env_steps=taken,
+        best_evaluation_return=checkpoint.best_evaluation_return,
     )
     run.resume(config, finished)
