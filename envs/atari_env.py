@@ -14,7 +14,7 @@ with zero padding, to the bit, and memory that of ``obs_type="ram"``.
 import copy
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -112,8 +112,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
             if chosen:
                 share.begin(chosen)
                 busy.append(share)
-        for share in busy:
-            share.wait()
+        _wait(busy)
         return {}
 
     def _advance(
@@ -125,14 +124,20 @@ class AtariVectorEnv(EpisodeVectorEnv):
         np.copyto(table.live, live)
         for share in self._shares.values():
             share.begin(None)
-        for share in self._shares.values():
-            share.wait()
+        _wait(self._shares.values())
         reward, over = table.reward.copy(), table.over.copy()
         if self._options.reward_clipping:
             reward = np.sign(reward)
         if self._options.terminate_on_life_loss:
             over |= table.lives < lives
         return reward, over, False, {"lives": table.lives.copy()}
+
+
+def _wait(shares: Iterable[Any]) -> None:
+    """Waits for all of them; raises what the first failed one says."""
+    failed = [error for share in shares if (error := share.wait()) is not None]
+    if failed:
+        raise failed[0]
 
 
 def _space(options: AtariOptions) -> gymnasium.spaces.Box:

@@ -10,6 +10,8 @@ that of ``gymnasium.make("ALE/…")`` with the same seed, to the bit.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -114,6 +116,10 @@ class Game:
         """Loads the game."""
         from ale_py import ALEInterface, LoggerMode, roms  # optional
 
+        self._sees_frames = options.observation == "frames"
+        if self._sees_frames:
+            self._resize = _resizer()
+
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ale = ALEInterface()
         ale.setFloat("repeat_action_probability", 0.0)
@@ -124,7 +130,6 @@ class Game:
         every, read = ale.getLegalActionSet(), ale.getMinimalActionSet()
         self._actions = every if options.full_action_space else read
         self._options = options
-        self._sees_frames = options.observation == "frames"
         self._screens = np.zeros((2, *ale.getScreenDims()), np.uint8)
         # No part of the state: what is put back shows after its first frame.
         self._first_screen = ale.getScreenGrayscale()
@@ -191,12 +196,9 @@ class Game:
     def _observe(self, out: np.ndarray) -> None:
         match self._options.observation:
             case "frames":
-                import cv2  # optional
-
                 out[:-1] = out[1:]
                 brightest = np.maximum(*self._screens, out=self._screens[0])
-                size = out.shape[:0:-1]
-                out[-1] = cv2.resize(brightest, size, interpolation=cv2.INTER_AREA)
+                out[-1] = self._resize(brightest, out.shape[:0:-1])
             case "ram":
                 self._ale.getRAM(out)
             case _:
@@ -222,6 +224,17 @@ class Game:
         draws = words[:, 0] / 2.0**32  # the other word is the second player's
         self._repeats = (draws < self._options.sticky_actions).tolist()
         self._frames_drawn = 0
+
+
+def _resizer() -> Callable[..., np.ndarray]:
+    """Returns what makes frames smaller, as Gymnasium's wrapper does."""
+    try:
+        import cv2  # optional
+    except ImportError as error:
+        raise ValueError(
+            f"env.observation: frames need OpenCV ({error}): pip install -e '.[atari]'"
+        ) from error
+    return functools.partial(cv2.resize, interpolation=cv2.INTER_AREA)
 
 
 def ram_and_change(ram: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -6,14 +6,19 @@ more than one core, processes step a share of the games each, and write into mem
 they share with this one.
 """
 
+import contextlib
 import itertools
 import multiprocessing
 import signal
+import sys
+import types
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envs.atari_game import AtariOptions, Game
+from envs.faults import EnvironmentFailure
 
 
 class Table(NamedTuple):
@@ -69,7 +74,8 @@ class Share:
     """The games of the rows from ``start`` to ``stop``.
 
     ``begin`` says what to do: to reset the games of these rows with these seeds, or
-    with None to step all live ones; ``wait`` returns when it is done.
+    with None to step all live ones; ``wait`` returns when it is done, with what was
+    raised.
     """
 
     def __init__(
@@ -91,8 +97,8 @@ class Share:
                 game.reset(seeds[row], out)
             table.over[row], table.lives[row] = game.is_over, game.lives
 
-    def wait(self) -> None:
-        """Returns at once."""
+    def wait(self) -> Exception | None:
+        """Returns at once; ``begin`` raises."""
 
     def close(self) -> None:
         """Does nothing."""
@@ -112,26 +118,25 @@ class RemoteShare:
         self._process = context.Process(
             target=_serve, args=(theirs, shared, arguments), daemon=True
         )
-        self._process.start()
+        with _without_main():
+            self._process.start()
         theirs.close()
 
     def begin(self, seeds: dict[int, int] | None) -> None:
         """Says what to do."""
-        self._pipe.send(seeds)
+        with contextlib.suppress(ConnectionError):  # wait says it
+            self._pipe.send(seeds)
 
-    def wait(self) -> None:
-        """Waits until it is done.
-
-        Raises:
-            RuntimeError: the process has ended.
-        """
+    def wait(self) -> Exception | None:
+        """Waits until it is done; returns what a game raised, or that none can play."""
         try:
-            self._pipe.recv()
+            return self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise RuntimeError(
-                "a process that steps games has ended; go on from the last checkpoint "
-                "with --resume"
-            ) from None
+            self._process.join(1.0)
+            return EnvironmentFailure(
+                "a process that steps games was ended by something else (exit code "
+                f"{self._process.exitcode}; −9 is what a lack of memory looks like)"
+            )
 
     def close(self) -> None:
         """Ends the process."""
@@ -140,15 +145,33 @@ class RemoteShare:
 
 
 def _serve(pipe: Any, shared: list, arguments: tuple) -> None:
-    """Does a share's work until the pipe is closed; Ctrl-C is the program's."""
+    """Does a share's work until the pipe is closed; signals are the program's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     share = Share(Table(*itertools.starmap(_view, shared)), *arguments)
-    while True:
-        try:
-            share.begin(pipe.recv())
-            pipe.send(None)
-        except (EOFError, ConnectionError):
-            return
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            seeds = pipe.recv()
+            try:
+                share.begin(seeds)
+            except Exception as error:
+                pipe.send(error)
+            else:
+                pipe.send(None)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hides the program: processes that start need nothing of it, and import nothing.
+
+    A script without ``if __name__ == "__main__"`` would run in each of them.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _shared_zeros(shape: Any, dtype: Any) -> np.ndarray:

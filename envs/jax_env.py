@@ -150,6 +150,7 @@ class FlatEnvironment:
 
     def __init__(self, env: JaxEnvironment) -> None:
         self._env, seen = env, env.observation_space
+        self.native_observation_space = seen
         low, high = np.ravel(seen.low), np.ravel(seen.high)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=seen.dtype)
         self.action_space = env.action_space
@@ -195,6 +196,9 @@ class JaxVectorEnv(EpisodeVectorEnv):
             descriptor,
         )
         self.environment = environment
+        self.native_observation_space = getattr(
+            environment, "native_observation_space", None
+        )
         self.descriptor = tuple(descriptor)
         self._rng = np.random.default_rng()
         self._seeds = np.zeros(num_envs, np.int32)

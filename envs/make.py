@@ -71,6 +71,11 @@ def make(
     if env_id == TETRIS and not wrappers:
         _refuse(physics, env_id)
         return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
+    if is_atari(env_id) and (wrappers or kwargs):
+        raise ValueError(
+            f"{'wrappers' if wrappers else 'kwargs'}: games take none; leave them out, "
+            f"or register an environment of your own that wraps {env_id}"
+        )
     is_known = env_id in gymnasium.registry or _names_module(env_id)
     if is_known and (kwargs or wrappers):
         options |= {"wrappers": wrappers, **(kwargs or {})}

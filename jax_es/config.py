@@ -219,9 +219,13 @@ class ESConfig:
         is_one_enough = is_one_enough or is_own(self.strategy)
         require(
             self.num_pairs >= 2 or is_one_enough,
-            f"es.num_pairs must be at least 2 with es.strategy {self.strategy} and "
-            f"es.shaping {self.shaping}, got {self.num_pairs}. Use more pairs or "
-            "--es.shaping centered_rank.",
+            f"es.num_pairs must be at least 2 with es.strategy {self.strategy}"
+            + (
+                f" and es.shaping pair_rank, got {self.num_pairs}. Use more pairs or "
+                "--es.shaping centered_rank."
+                if self.strategy in ESTIMATING
+                else f", got {self.num_pairs}. Use more pairs."
+            ),
         )
         most = self.max_num_pairs
         require(
@@ -309,8 +313,8 @@ class EnvConfig:
     """The environment; --env.kwargs.NAME VALUE is an argument of its constructor."""
 
     id: str = "Humanoid-v5"
-    """Gymnasium id. MuJoCo's tasks run on mujoco.batch, Atari's (ALE/...) on ale-py's
-    threads, others on Gymnasium's own vector environments."""
+    """Gymnasium id. MuJoCo's tasks run on mujoco.batch, Atari's (ALE/...) on emulators
+    of ours, others on Gymnasium's own vector environments."""
     max_episode_steps: Count | None = None
     """Limit on an episode in environment steps; the environment's own if not given."""
     terminate_when_unhealthy: bool = True
@@ -402,11 +406,11 @@ class RolloutConfig:
     """Slots for each device on a CPU, or for each core with an accelerator; somewhat
     more or fewer where these share episodes out evenly. Not read with num_slots."""
     num_threads: Thousands | None = None
-    """Threads that step the environments; one per available core if not given. Games
-    have one for each eight slots at least. With vectorization_mode async, how many
-    processes step at the same time."""
+    """Threads that step the environments; one per available core if not given. Of games
+    it is the number of processes; with vectorization_mode async, how many step at the
+    same time."""
     vectorization_mode: Literal["sync", "async"] | None = None
-    """How environments other than MuJoCo's and games, which have threads, step: one
+    """How environments other than MuJoCo's and games step: one
     after the other (sync, the default), or each slot's in a process of its own (async,
     for steps of more than about half a millisecond; at most 8 slots a core if num_slots
     is not given)."""
@@ -440,7 +444,7 @@ class RolloutConfig:
     """Share of the population's episodes that update the observation statistics."""
     std_floor: Positive = 0.1
     """Lower bound of the standard deviation that observations are divided by, in their
-    own unit: of frames in grey levels, 0 to 255."""
+    own unit: of frames and of a console's memory 0 to 255, with ram-change 0 to 1."""
     observation_clip: Annotated[float, Range("positive", lambda x: x > 0)] | None = None
     """Bound of normalised observations, in standard deviations; none if not given."""
     hide_constants: bool = True

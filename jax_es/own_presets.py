@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.robot_presets import LINEAR, clipup, transformer
-from jax_es.train_config import TrainConfig, policy_kind
+from jax_es.train_config import FLATTEN, TrainConfig, policy_kind
 from models import CNNConfig, ImageDecisionTransformerConfig, LSTMConfig, MLPConfig
 
 _VECTOR = clipup(
@@ -74,7 +74,7 @@ _IMAGE = replace(
 
 # In JAX, MinAtar's steps cost little: larger generations, of more steps in all.
 _GRID = clipup(
-    EnvConfig(id=""),
+    EnvConfig(id="", wrappers=(FLATTEN,)),
     MLPConfig(hidden_sizes=(64,), head_scale=0.1, sample_actions=True),
     30_000_000,
     statistics_fraction=0.25,
@@ -99,6 +99,7 @@ OWN_PRESETS: dict[str, dict[str, TrainConfig]] = {
         "mlp": _GRID,
         "cnn": replace(
             _GRID,
+            env=EnvConfig(id=""),
             policy=CNNConfig(
                 features=(16,),
                 hidden_size=64,

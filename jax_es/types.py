@@ -143,8 +143,6 @@ class VectorEnv(Protocol):
     still until its next reset: :meth:`step` ignores its action, repeats its last
     observation and pays 0.
 
-    Where a reset is costly, and several are done side by side, an environment may have
-    the attribute ``resets_at_once``: rollouts wait until so many episodes have ended.
     One that describes what episodes did has ``descriptor_size`` (B) and a method
     ``descriptors() → [num_envs, B]``, read as episodes end. One that pays for staying
     healthy has a true ``pays_healthy_reward``, and says how much in

@@ -118,7 +118,7 @@ def genetic(
     sigma: float,
     parents: int | None = None,
     first_sigma: float | None = None,
-    max_generations: int = 10_000,
+    max_generations: int = 100_000,
 ) -> StrategyFunctions:
     """Builds the algorithm; its states are :class:`GeneticState`.
 
@@ -232,7 +232,7 @@ def genetic(
         if not is_traced and int(state.generation) >= max_generations:
             raise ConfigError(
                 f"es.kwargs.max_generations {max_generations} are over; begin another "
-                "run from this one's checkpoint with --init RUN, or give it more."
+                "run from this one's checkpoint with --init RUN."
             )
         chosen, told = select(state, fitness)
         weights = jax.tree.map(lambda leaf: leaf[chosen], weights_of(state))

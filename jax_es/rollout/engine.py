@@ -212,9 +212,6 @@ class _Group:
         # [D, width]: which environment each of the programs' slots serves.
         self._served = np.arange(num_slots).reshape(len(lanes), -1)
         self.is_live = np.zeros(num_slots, bool)
-        # Ended, and waiting until resets are worth their while.
-        self._vacant = np.zeros(num_slots, bool)
-        self._resets_at_once = getattr(env, "resets_at_once", 1)
         # Of the present episodes: number, limit and whether observed, as in the tasks;
         # then what they came to so far, and what the policy reads next.
         self._task = np.full(num_slots, IDLE)
@@ -331,12 +328,8 @@ class _Group:
         self.is_live[envs] = False
         self._task[envs] = IDLE
         self._env.halt(ended)
-        self._vacant[envs] = True
-        is_time = self._vacant.sum() >= self._resets_at_once
-        if is_time or self._queue.is_empty() or not self.is_live.any():
-            self._refill(np.flatnonzero(self._vacant))
-            self._vacant[:] = False
-            self._narrow()
+        self._refill(envs)
+        self._narrow()
 
     def _refill(self, envs: np.ndarray) -> None:
         """Starts the next tasks in ``envs``, as far as there are any."""

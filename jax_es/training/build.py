@@ -263,11 +263,11 @@ def make_policy(
     config: PolicyConfig,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
-    wrappers: tuple[str, ...] = (),
+    env: EnvConfig | None = None,
 ) -> Policy:
     """Builds the policy for one environment's spaces, or raises ``ConfigError``.
 
-    The error names another wrapper besides those that the environment has.
+    The error says what to change about ``env``.
     """
     if isinstance(config, CustomPolicyConfig):
         return make_custom_policy(
@@ -284,11 +284,17 @@ def make_policy(
             for name, kind in POLICY_KINDS.items()
             if takes_images(kind) != of_images
         ]
-        flat = " ".join((*wrappers, FLATTEN))
-        remedies = [] if of_images else [f"add --env.wrappers {flat}"]
+        is_game = env is not None and is_atari(env.id)
+        if is_game:
+            remedies = [f"add --env.observation {'frames' if of_images else 'ram'}"]
+        elif of_images:
+            remedies = []
+        else:
+            flat = " ".join((*(env.wrappers if env else ()), FLATTEN))
+            remedies = [f"add --env.wrappers {flat}"]
         if len(observation_space.shape or ()) == (1 if of_images else 3):
             remedies.append(f"choose --policy {' or '.join(kinds)}")
-        if of_images:
+        if of_images and not is_game:
             remedies.append("choose another env.id")
         raise ConfigError(
             f"policy {policy_kind(config)} takes {takes}, got {observation_space}; "

@@ -260,7 +260,11 @@ class LoadedPolicy:
             return np.asarray(observation)
         space = self._native_space
         if isinstance(space, gymnasium.spaces.Box):
-            return np.asarray(observation)
+            batch = np.asarray(observation)
+            ends = batch.ndim - len(space.shape)
+            if space.shape == shape or batch.shape[ends:] != space.shape or ends > 1:
+                return batch
+            return batch.reshape(*batch.shape[:ends], *shape)  # flattened in training
         try:
             return np.asarray(gymnasium.spaces.flatten(space, observation))
         except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -259,7 +259,7 @@ def _build(
         config.policy,
         observation_space,
         envs[0].single_action_space,
-        config.env.wrappers,
+        config.env,
     )
     weights = devices.count * num_bytes(_shape(policy.init))
     check_memory({_described(config, policy): weights}, devices.memory)

@@ -1,5 +1,8 @@
 """Games by their memory: equal to ale-py's own, whatever was played before."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from envs.atari_env import (
     single_atari_spec,
 )
 from envs.atari_game import AtariOptions, Game
+from envs.faults import EnvironmentFailure
 from envs.make import make
 from tests.envs.following import follow
 
@@ -189,3 +193,32 @@ def test_frames_of_other_sizes_and_stacks_are_gymnasiums_own(size, stack):
                 assert rewards[0] == reward
         env.close()
         single.close()
+
+
+def test_a_script_without_a_guard_steps_games_in_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "from envs.atari_env import AtariVectorEnv\n"
+        "env = AtariVectorEnv('pong', 2, 2, observation='ram')\n"
+        "print(env.reset(seed=0)[0].shape)\n"
+        "env.close()\n"
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(2, 128)\n", "")
+
+
+def test_what_happens_to_a_process_is_said():
+    env = AtariVectorEnv("pong", 2, 2, **RAM)
+    env.reset(seed=0)
+    with pytest.raises(IndexError):  # by the process, which goes on
+        env.step(np.array([0, 99]))
+    env.step(np.zeros(2, int))
+    _, last = env._shares.values()
+    last._process.kill()
+    last._process.join()
+    for _ in range(2):
+        with pytest.raises(EnvironmentFailure, match=r"exit code -9"):
+            env.step(np.zeros(2, int))
+    env.close()

@@ -81,6 +81,13 @@ def test_a_grid_stays_one_for_those_who_read_it(policy):
     assert own_task(task, policy) == ("own-grid", task)
 
 
+def test_the_name_of_the_preset_can_be_typed():
+    line = "own-grid --env.id gymnax:Breakout-MinAtar"
+    config = train.parse(line.split()).config
+    assert config.env == EnvConfig("gymnax:Breakout-MinAtar", wrappers=(FLATTEN,))
+    assert config == train.parse(line.split()[1:]).config
+
+
 def test_from_python_it_takes_what_preset_takes():
     config = preset_for("CartPole-v1", "linear", "cma-es")
     assert config == dataclasses.replace(

@@ -267,7 +267,7 @@ def test_the_command_of_a_run_asks_for_its_strategy():
             {"parents": 8},
             "parents must be below the number of members 8 .* got 8",
         ),
-        ("ga", {"x": 1}, "first_sigma sigma, max_generations 1e.04, parents 20"),
+        ("ga", {"x": 1}, "first_sigma sigma, max_generations 1e.05, parents 20"),
         ("rm-es", {"m": 1.5}, "m must be a number, whole, from 1 to 10,000, got 1.5"),
     ],
 )
