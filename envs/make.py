@@ -73,8 +73,8 @@ def make(
         return TetrisVectorEnv(num_envs, num_threads, **options, **(kwargs or {}))
     if is_atari(env_id) and (wrappers or kwargs):
         raise ValueError(
-            f"{'wrappers' if wrappers else 'kwargs'}: games take none; leave them out, "
-            f"or register an environment of your own that wraps {env_id}"
+            f"env_id: {env_id} takes no {'wrappers' if wrappers else 'kwargs'}, as all "
+            "games; leave them out, or register an environment of your own"
         )
     is_known = env_id in gymnasium.registry or _names_module(env_id)
     if is_known and (kwargs or wrappers):
@@ -115,7 +115,7 @@ def _in_jax(
         environment = jax_env.FlatEnvironment(environment)
     elif wrappers:
         raise ValueError(
-            f"wrappers: {env_id} is written in JAX, and Gymnasium's wrappers are not, "
+            f"env_id: {env_id} is written in JAX, and Gymnasium's wrappers are not, "
             "except for gymnasium.wrappers:FlattenObservation; leave the others out"
         )
     return functools.partial(jax_env.JaxVectorEnv, environment)
