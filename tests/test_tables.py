@@ -121,8 +121,11 @@ def test_seeds_that_do_not_arrive_are_counted(steps, said):
     "policy", sorted((ROOT / "results" / "policies").iterdir()), ids=lambda p: p.name
 )
 def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
-    evaluations = (ROOT / "results" / "robots" / policy.name).glob("*/evaluation.json")
-    recorded = [json.loads(file.read_text()) for file in evaluations]
+    recorded = [
+        json.loads(file.read_text())
+        for kind in ("robots", "games")
+        for file in (ROOT / "results" / kind / policy.name).glob("*/evaluation.json")
+    ]
     median = sorted(recorded, key=lambda each: each["return_mean"])[len(recorded) // 2]
     assert evaluate.main([str(policy), "--episodes", "5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["return_mean"]
