@@ -74,8 +74,8 @@ class Share:
     """The games of the rows from ``start`` to ``stop``.
 
     ``begin`` says what to do: to reset the games of these rows with these seeds, or
-    with None to step all live ones; ``wait`` returns when it is done, with what was
-    raised.
+    with None to step all live ones; ``wait`` returns when it is done: what
+    was raised, or None.
     """
 
     def __init__(

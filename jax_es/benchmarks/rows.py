@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from jax_es.checks import ConfigError, Count, Positive, Range, check_fields
 from jax_es.presets import preset
-from jax_es.train_config import FLATTEN, TrainConfig, from_dict, to_dict
+from jax_es.train_config import TrainConfig, from_dict, to_dict
 
 NETWORKS = {
     "humanoid-mlp": {},
@@ -120,10 +120,7 @@ IN_JAX = {
     "breakout-mlp": InJax(
         "own-grid",
         "mlp",
-        {
-            "env": {"id": "gymnax:Breakout-MinAtar", "wrappers": (FLATTEN,)},
-            "rollout": {"num_slots": 256},
-        },
+        {"env": {"id": "gymnax:Breakout-MinAtar"}, "rollout": {"num_slots": 256}},
     ),
     "ant-linear": InJax("ant", "linear", _ANT),
     "ant-dt": InJax("ant", "decision-transformer", _ANT),

@@ -49,7 +49,8 @@ HELP_ALL_OPTION = "--help-all"
 
 FEW_NEED = re.compile(
     r"--env\.(game|sticky-actions|reward-clipping|noop-max|terminate-on-life-loss"
-    r"|full-action-space|observation|frame-size|frame-stack)|--es\.(command|obedience)-.*|--policy\.film"
+    r"|full-action-space|observation|frame-size|frame-stack)"
+    r"|--es\.(command|obedience)-.*|--policy\.film"
 )
 """Options that only games or obedience need; ``--help`` leaves them out."""
 

@@ -1,9 +1,8 @@
 """Strategies by name: ``jax_es.strategy``, and what ``--strategy`` chooses.
 
 All but OpenAI-ES and novelty search hold a generation's members in memory, the genetic
-algorithm their parents. θ and σ are
-the run's own, whatever the algorithm calls them; the rest are its hyperparameters by
-evosax' names.
+algorithm their parents. θ and σ are the run's own, whatever the algorithm calls them;
+the rest are its hyperparameters by evosax' names.
 """
 
 import dataclasses
