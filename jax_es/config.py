@@ -181,7 +181,7 @@ class ESConfig:
             if value == field.default:
                 continue
             require(
-                self.strategy in ESTIMATING or self._is_shared(name),
+                self.reads(name),
                 f"es.{name} {value} has no meaning with es.strategy {self.strategy}; "
                 f"leave it out ({field.default}), or choose --strategy openai-es.",
             )
@@ -252,11 +252,12 @@ class ESConfig:
             "--es.schedule linear.",
         )
 
-    def _is_shared(self, name: str) -> bool:
-        """Returns whether a strategy that estimates no gradient reads a field."""
+    def reads(self, name: str) -> bool:
+        """Returns whether the strategy reads a field of this record."""
         is_scheduled = self.obedience_weight_end is not None
         return (
-            name in ("strategy", "kwargs", *SHARED)
+            self.strategy in ESTIMATING
+            or name in ("strategy", "kwargs", *SHARED)
             or (name == "shaping" and self.strategy in ("pgpe", "ars"))
             or (name in ("schedule", "schedule_generations") and is_scheduled)
         )

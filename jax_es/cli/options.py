@@ -30,7 +30,7 @@ from tyro import _strings as tyro_strings
 from jax_es.checks import ConfigError, check_numbers, printable, require
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
-from jax_es.config import EnvConfig
+from jax_es.config import EnvConfig, ESConfig
 from jax_es.presets import with_objective, with_strategy
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
@@ -298,7 +298,7 @@ def parse_options(
     if description and HELP_ALL_OPTION not in _typed:
         description += f"\n\n{HELP_ALL_OPTION} lists those of games and obedience, too."
     usage = " [PRESET] [--policy KIND]" if default else ""
-    with tyro_errors.on_parse_error(reject), _short_help(argv):
+    with tyro_errors.on_parse_error(reject), _short_help(argv, _unread(default)):
         parsed = tyro.cli(
             arguments,
             args=argv,
@@ -423,16 +423,26 @@ def _wrapped(text: str) -> str:
     return "\n\n".join(fill(part, width) for part in text.split("\n\n"))
 
 
+def _unread(default: Any) -> set[str]:
+    """Returns the options of ``es`` that the strategy of the defaults does not read."""
+    es = getattr(getattr(default, "config", default), "es", None)
+    fields = dataclasses.fields(es) if isinstance(es, ESConfig) else ()
+    return {option(f"es.{f.name}") for f in fields if es and not es.reads(f.name)}
+
+
 @contextlib.contextmanager
-def _short_help(argv: list[str]) -> Iterator[None]:
-    """Leaves what few need out of ``--help``, unless ``--help-all`` was typed."""
+def _short_help(argv: list[str], unread: set[str]) -> Iterator[None]:
+    """Leaves out of ``--help`` what nothing reads, and what only ``--help-all`` has."""
     tyros = tyro_arguments.ArgumentDefinition.is_suppressed
+    has_all = HELP_ALL_OPTION in _typed
 
     def is_left_out(argument: tyro_arguments.ArgumentDefinition) -> bool:
-        names = argument.lowered.name_or_flags
-        return tyros(argument) or any(FEW_NEED.fullmatch(name) for name in names)
+        return tyros(argument) or any(
+            name in unread or (FEW_NEED.fullmatch(name) and not has_all)
+            for name in argument.lowered.name_or_flags
+        )
 
-    if {"-h", "--help"} & {*argv} and HELP_ALL_OPTION not in _typed:
+    if {"-h", "--help"} & {*argv}:
         setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, is_left_out)
     try:
         yield
