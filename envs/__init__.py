@@ -1,7 +1,7 @@
 """Simulators behind one contract: vector environments whose ended episodes wait.
 
-Importing it registers our own MuJoCo tasks (:mod:`envs.traps`, :mod:`envs.damages`)
-with Gymnasium.
+Importing it registers our own tasks with Gymnasium: MuJoCo's (:mod:`envs.traps`,
+:mod:`envs.damages`) and a BipedalWalker on other terrain (:mod:`envs.terrain`).
 """
 
 import gymnasium
@@ -22,3 +22,10 @@ for _module, _name, _steps in (
             max_episode_steps=_steps,
             kwargs={"task": f"envs.{_module}:{_name}"},
         )
+
+if "BipedalWalkerTerrain-v0" not in gymnasium.registry:
+    gymnasium.register(
+        "BipedalWalkerTerrain-v0",
+        entry_point="envs.terrain:TerrainWalker",
+        max_episode_steps=2000,
+    )

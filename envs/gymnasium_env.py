@@ -11,7 +11,7 @@ import functools
 import multiprocessing
 import signal
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -27,6 +27,11 @@ Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
 
 class GymnasiumVectorEnv(EpisodeVectorEnv):
     """``num_envs`` copies of a registered environment.
+
+    One that has ``variations``, name → the number that changes nothing, is varied by
+    these names: its ``reset`` finds a row of such numbers, in that order, in
+    ``options["variation"]``. One whose ``pays_healthy_reward`` is True reports what it
+    pays for staying healthy as ``info["reward_survive"]``.
 
     Args:
         env_id: a registered id, or ``"module:id"`` to import ``module`` first.
@@ -93,10 +98,19 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             raise
         super().__init__(num_envs, *spaces, limit, descriptor)
         self.spec = self._vector_env.spec
-        natives = self._vector_env.get_attr("native_observation_space")
-        self.native_observation_space: gymnasium.Space = natives[0]
+        self.native_observation_space: gymnasium.Space = self._own(
+            "native_observation_space"
+        )
+        self.pays_healthy_reward: bool = self._own("pays_healthy_reward")
+        self.variations: Mapping[str, float] = self._own("variations")
+        if self.variations:
+            self.named_variations = functools.partial(named_rows, self.variations)
         self._all_observed = False
         self._is_varied = False
+
+    def _own(self, name: str) -> Any:
+        """Returns what the first environment says of itself."""
+        return self._vector_env.get_attr(name)[0]
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environments and their processes."""
@@ -149,6 +163,31 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         return info.pop(name, np.zeros(self.num_envs, bool))
 
 
+def named_rows(
+    neutral: Mapping[str, float], values: Mapping[str, Any], count: int
+) -> np.ndarray:
+    """Returns variations ``[count, V]`` by their names.
+
+    Args:
+        neutral: name → the number that changes nothing; V of them, in the order of a
+            row.
+        values: name → a number or ``[count]`` numbers; absent ones are neutral.
+        count: of episodes.
+
+    Raises:
+        ValueError: there is no such name.
+
+    Example:
+        >>> named_rows({"slope": 0.0, "wind": 1.0}, {"wind": [2.0, 3.0]}, 2).tolist()
+        [[0.0, 2.0], [0.0, 3.0]]
+    """
+    for name in values:
+        if name not in neutral:
+            raise ValueError(f"{name}: expected one of {', '.join(neutral)}")
+    columns = [np.broadcast_to(values.get(n, v), count) for n, v in neutral.items()]
+    return np.stack(columns, axis=1) * 1.0
+
+
 def flattened(env: gymnasium.Env) -> gymnasium.Env:
     """Returns an environment that observes an array, if Gymnasium can make one.
 
@@ -196,6 +235,12 @@ class _StandStill(CheckedEnv):
             (env.action_space, gymnasium.spaces.Discrete(2))
         )
         self.variation: Any = None
+        varied, pays = (
+            env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+            for name in ("variations", "pays_healthy_reward")
+        )
+        self.variations = dict(varied) if isinstance(varied, Mapping) else {}
+        self.pays_healthy_reward = pays is True
         space = env.observation_space
         self._observation: Any = np.zeros(space.shape or (), space.dtype)
 

@@ -29,7 +29,7 @@ from envs.gait import PARTS, Gait, feet_of
 from envs.mujoco_batch import ContactForceBatch
 from envs.mujoco_tasks import TASKS
 from envs.robot import check, registered_task
-from envs.variations import Variations, rows
+from envs.variations import NEUTRAL, Variations, rows
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
 _FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
@@ -179,6 +179,11 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         if self._gait is None:
             return super().descriptors()
         return self._gait.descriptors()
+
+    @property
+    def variations(self) -> Mapping[str, float]:
+        """Name → the value that changes nothing."""
+        return NEUTRAL
 
     def named_variations(self, values: Mapping[str, Any], count: int) -> np.ndarray:
         """Returns variations ``[count, V]`` by their names.

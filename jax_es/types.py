@@ -147,6 +147,7 @@ class VectorEnv(Protocol):
     ``descriptors() → [num_envs, B]``, read as episodes end. One that pays for staying
     healthy has a true ``pays_healthy_reward``, and says how much in
     ``info["reward_survive"]``, ``[num_envs]``. One whose variations have names has
+    ``variations``, name → the number that changes nothing, and
     ``named_variations(values, count) → [count, V]``, rows of ``"variation"`` from name
     → a number or ``[count]`` numbers, and raises ``ValueError`` for what it lacks.
     """

@@ -35,8 +35,8 @@ def varied(
     require(
         named is not None,
         f"{option} has no meaning with this environment, which has no named "
-        "variations; leave it out, or choose a task of MuJoCo's, without env.kwargs "
-        "and env.wrappers.",
+        "variations; leave it out, or choose a task of MuJoCo's without env.kwargs and "
+        "env.wrappers, or an environment that has variations.",
     )
     try:
         return tasks._replace(variation=named(values or {}, len(tasks.member)))
