@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from jax_es.illumination.settings import ArchiveConfig
     from jax_es.imitation.clone_run import pretrain_run
     from jax_es.imitation.cloning_settings import CloningConfig
+    from jax_es.niches.niche import Niche
+    from jax_es.niches.run import poet_run, poet_seeds
+    from jax_es.niches.saved import SavedNiche, load_niches
+    from jax_es.niches.settings import PoetConfig
     from jax_es.phases import Phase
     from jax_es.presets import PRESETS, preset
     from jax_es.rollout.devices import (
@@ -65,6 +69,10 @@ _NAMES = {
     "illumination.settings": "ArchiveConfig",
     "imitation.clone_run": "pretrain_run",
     "imitation.cloning_settings": "CloningConfig",
+    "niches.niche": "Niche",
+    "niches.run": "poet_run poet_seeds",
+    "niches.saved": "SavedNiche load_niches",
+    "niches.settings": "PoetConfig",
     "phases": "Phase",
     "presets": "PRESETS preset",
     "rollout.devices": "Devices configure_cpu_devices use_compilation_cache",
@@ -92,7 +100,7 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 # Settings.
 __all__ = ["PRESETS", "ArchiveConfig", "CloningConfig", "ESConfig", "EnvConfig"]
 __all__ += ["EvaluationConfig", "Phase", "RolloutConfig", "TrainConfig", "preset"]
-__all__ += ["preset_for"]
+__all__ += ["PoetConfig", "preset_for"]
 # Runs: what trains them, and what reads them.
 __all__ += ["configure_cpu_devices", "illuminate_run", "illuminate_seeds"]
 __all__ += ["objective", "open_workers", "pretrain_run", "use_compilation_cache"]
@@ -100,6 +108,7 @@ __all__ += ["Callback", "WandB", "custom_policy", "train_policy", "train_seeds"]
 __all__ += ["GenerationRecord", "TrainingResult", "evolve", "train_run"]
 __all__ += ["LoadedPolicy", "Repertoire", "find_runs", "load_archive", "load_policy"]
 __all__ += ["ConfigError", "__version__", "read_metrics"]
+__all__ += ["Niche", "SavedNiche", "load_niches", "poet_run", "poet_seeds"]
 # Parts: strategies, noise, rollouts.
 __all__ += ["Behaviour", "MaterializedPopulation", "Policy", "Population", "Strategy"]
 __all__ += ["ESInfo", "ESState", "FullNoise", "LowRankNoise", "Noise", "OpenAIES"]

@@ -13,6 +13,7 @@ PROGRAMS = {
     "export": "write a policy as a folder for others",
     "tune": "search for hyperparameters",
     "illuminate": "fill an archive with many different good policies",
+    "poet": "grow terrains and policies together",
     "adapt": "recover from damage with an archive's policies",
     "teacher": "train a policy by gradients, with SAC or TD3",
     "collect": "record a run's episodes as a dataset",

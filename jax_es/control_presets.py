@@ -122,6 +122,32 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
         ),
         300.0,
     ),
+    # POET's network and optimizer (Wang et al. 2019, arXiv 1901.01753) on flat ground,
+    # from which its niches begin; fewer pairs, and the cost of a fall does not count:
+    # it makes standing still an optimum.
+    "bipedal-terrain": _networks(
+        TrainConfig(
+            env=EnvConfig("BipedalWalkerTerrain-v0", kwargs={"roughness": 0.0}),
+            policy=MLPConfig(hidden_sizes=(40, 40)),
+            es=ESConfig(
+                num_pairs=64,
+                sigma=0.1,
+                sigma_end=0.01,
+                learning_rate=0.01,
+                learning_rate_end=0.001,
+                schedule_generations=2300,
+                optimizer="adam",
+                shaping="centered_rank",
+                healthy_reward_weight=0.0,
+            ),
+            rollout=RolloutConfig(observation_statistics=False, step_cap_factor=None),
+            evaluation=EvaluationConfig(num_episodes=5),
+            num_generations=100_000,
+            max_env_steps=100_000_000,
+            checkpoint_every=5,
+        ),
+        300.0,
+    ),
     # 22 numbers: a weight for each of 21, and the bias. Szita & Lőrincz' settings: 100
     # members a generation, a tenth of them elites, variance 100, noise 5 − t/10.
     "tetris": _networks(

@@ -27,6 +27,7 @@ Purpose = Literal[
     "tuning",
     "variation operators",
     "adaptation",
+    "mutations",
 ]
 """Everything that draws from NumPy's generators by a run's seed."""
 

@@ -56,7 +56,7 @@ HOMES = {
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark", "teacher", "collect", "tune", "export"),
-        *("illuminate", "adapt"),
+        *("illuminate", "adapt", "poet", "niches/settings"),
         *("train_config", "config"),
     },
     "rich": {"cli/progress"},
@@ -100,7 +100,7 @@ LEVELS = [
     {"cli"},
     {"training"},
     {"evaluation", "imitation", "tuning", "benchmarks"},
-    {"illumination"},
+    {"illumination", "niches"},
     {"analysis"},
     {"programs"},
 ]

@@ -114,6 +114,58 @@ class AntitheticPopulation:
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class JoinedPopulations:
+    """The antithetic populations of several θ, so that one rollout evaluates them all.
+
+    Of θ number m, members m·(2N + 2) … are its 2N and then θ itself, twice
+    (:meth:`member_of`). Each member holds weights of its own, low-rank noise beside
+    them: it is meant for policies that are small.
+    """
+
+    means: PyTree
+    """``[M, …]``, like θ."""
+    keys: jax.Array
+    """``[M]``, as ``key`` of :class:`AntitheticPopulation`, and so are the others."""
+    sigmas: jax.Array
+    """``[M]``."""
+    num_pairs: int = dataclasses.field(metadata={"static": True})
+    noise: Noise = dataclasses.field(metadata={"static": True})
+
+    members_per_group = 2
+
+    @property
+    def size(self) -> int:
+        """M (2N + 2)."""
+        return self.sigmas.shape[0] * self.member_of(1, 0)
+
+    def member_of(self, index: int, member: int) -> int:
+        """Returns the number here of a member of θ number ``index``; 2N is θ itself."""
+        return index * (2 * self.num_pairs + 2) + member
+
+    def shared(self) -> Variables:
+        """Returns nothing: a member's weights are all its own."""
+        return {}
+
+    def group(self, index: jax.Array) -> PyTree:
+        """Draws a pair's ε."""
+        which, pair = jnp.divmod(index, self.num_pairs + 1)
+        key = member_key(self.keys[which], pair)
+        return self.noise.sample(key, self._mean(which))
+
+    def variables(self, group: PyTree, member: jax.Array) -> Variables:
+        """Returns θ ± σε, or θ + 0·ε for θ itself."""
+        which, member = jnp.divmod(member, 2 * self.num_pairs + 2)
+        sign = jnp.where(member % 2 == 0, 1.0, -1.0)
+        scale = jnp.where(member < 2 * self.num_pairs, sign, 0.0) * self.sigmas[which]
+        mean = self._mean(which)
+        return {**self.noise.shared(mean), **self.noise.member(mean, group, scale)}
+
+    def _mean(self, which: jax.Array) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[which], self.means)
+
+
 class _Ungrouped:
     """What populations have in common for whose members nothing is drawn."""
 

@@ -15,24 +15,27 @@ import jax
 import jax.numpy as jnp
 
 from jax_es.checks import require
-from jax_es.cli.progress import Layout, ending, named, opening
+from jax_es.cli.progress import Layout, named
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
 from jax_es.illumination.settings import ArchiveConfig
-from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.records import GenerationRecord
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
+from jax_es.training.method_run import (
+    check_keeps_policies,
+    check_needs_no_reference,
+    run_method,
+)
 from jax_es.training.parts import EvaluationParts, build, build_evaluation
 from jax_es.training.seeds import run_seeds
-from jax_es.training.session import run_session, session_progress, take_up
 from jax_es.training.train_policy import team_of
-from jax_es.types import PyTree, needs_reference
+from jax_es.types import PyTree
 
 
 def illuminate_run(
@@ -74,36 +77,23 @@ def illuminate_run(
         parts = build_parts(config, settings, check_stop, team)
         stack.callback(parts.close)
         illumination = Illumination(parts, settings)
-        stack.enter_context(run.lock())
-        if resume:
-            check_method(run, settings.method())
-            run.check_resumable(config)
-            checkpoints = Checkpoints(run.checkpoints)
-            if checkpoints.steps():
-                illumination.restore(checkpoints.restore("last").state)
-            take_up(run, config, illumination.generation, illumination)
-        else:
-            run.create(config, preset, method=settings.method())
-        archive, begins = illumination.archive, "Illuminating"
-        if resume:
-            begins = f"Resuming after generation {illumination.generation}:"
+        archive = illumination.archive
         axes = ", ".join(archive.axes.names)
-        details = f": {archive.num_cells:,} cells of {axes}"
-        progress = session_progress(
-            config,
+        run_method(
             illumination,
-            illumination.total_env_steps,
-            [opening(begins, config, illumination.mean, details, run.path)],
+            run,
+            settings.method(),
+            "Illuminating",
+            f": {archive.num_cells:,} cells of {axes}",
+            LAYOUT,
             resume=resume,
-            label=label,
-            layout=LAYOUT,
+            preset=preset,
             team=team,
+            check_stop=check_stop,
+            callbacks=callbacks,
             verbose=verbose,
+            label=label,
         )
-        every = config.checkpoint_every
-        run_session(illumination, run, progress, every, check_stop, callbacks)
-    limits, done = illumination.limits_reached(), illumination.generation
-    progress.message(ending(limits, done, illumination.total_env_steps))
     return illumination.archive
 
 
@@ -173,21 +163,12 @@ def _prepared(
     workers: Workers | int | None,
 ) -> TrainConfig:
     """Checks what an archive can be filled with, and fills in the machine."""
-    require(
-        not config.rollout.observation_statistics,
-        "rollout.observation_statistics must be off, or elites would act otherwise as "
-        "they change; add --rollout.no-observation-statistics.",
-    )
+    check_keeps_policies(config, "an archive")
     require(
         config.es.objective == "return",
         f"es.objective {config.es.objective} has no meaning for an archive, whose "
         "policies are asked for nothing; leave it out.",
     )
-    require(
-        config.init is None,
-        f"init {config.init} has no meaning for an archive; leave it out.",
-    )
-    require(not config.phases, "phases have no meaning for an archive; leave them out.")
     num_members = settings.num_members(config.es.num_pairs)
     return for_run(config, run, resume, workers is not None, num_members)
 
@@ -225,11 +206,7 @@ def build_parts(
             workers,
             size=config.rollout.shard_size,
         )
-    require(
-        not needs_reference(parts.policy),
-        "policy.normalization virtual-batch cannot be kept in an archive; choose "
-        "--policy.normalization none.",
-    )
+    check_needs_no_reference(parts.policy, "an archive")
     return parts
 
 

@@ -14,11 +14,14 @@ CLONING = "cloning"
 
 MAP_ELITES = "map-elites"
 
+POET = "poet"
+
 TITLES = {
     **{name: name.upper() for name in STRATEGIES},
     **{"openai-es": "OpenAI-ES", "sep-cma-es": "sep-CMA-ES", "rm-es": "Rm-ES"},
     **{"xnes": "xNES", "simple-es": "simple ES", "novelty": "novelty search"},
     **{"sac": "SAC", "td3": "TD3", "cloning": "cloning", MAP_ELITES: "MAP-Elites"},
+    POET: "POET",
 }
 """What methods are called."""
 
@@ -30,6 +33,7 @@ PROGRAMS = {
     "td3": TEACHER,
     "cloning": "jax_es.pretrain",
     MAP_ELITES: "jax_es.illuminate",
+    POET: "jax_es.poet",
 }
 """What trains by each method."""
 
@@ -40,13 +44,14 @@ FREE_SETTINGS = ("steps",)
 class Method(NamedTuple):
     """How a run was trained.
 
-    A strategy reads the whole configuration and has no settings. MAP-Elites reads it
-    all, too, and has settings; other methods read :data:`READ_BY_GRADIENTS` of it.
+    A strategy reads the whole configuration and has no settings. MAP-Elites and POET
+    read it all, too, and have settings; other methods read :data:`READ_BY_GRADIENTS` of
+    it.
     """
 
     name: str
-    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, or a strategy's, one of
-    the user's own by ``module:Name``."""
+    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, ``"poet"``, or a
+    strategy's, one of the user's own by ``module:Name``."""
     settings: dict[str, Any]
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""
@@ -83,7 +88,7 @@ class Method(NamedTuple):
 
         Such a program reads the whole configuration.
         """
-        return self.is_evolution or self.name == MAP_ELITES
+        return self.is_evolution or self.name in (MAP_ELITES, POET)
 
     def reads(self, field: str) -> bool:
         """Returns whether a field of the configuration, by dotted name, matters."""

@@ -97,6 +97,18 @@ class GenerationRecord:
     nearest end."""
     num_left_out: int = 0
     """Policies whose fitness or descriptor is NaN or infinite."""
+    num_niches: int = 0
+    """Active niches after the generation; these five are POET's alone, which evaluates
+    the policy of the latest niche that was ever solved, or else of the oldest."""
+    num_admitted: int = 0
+    """Niches that the generation admitted."""
+    num_transfers: int = 0
+    """Policies that the generation put in another's place."""
+    num_solved: int = 0
+    """Niches that were ever solved, the first included."""
+    annecs: int = 0
+    """Accumulated number of novel environments created and solved (arXiv
+    2003.08536)."""
     gradient_norm: float = math.nan
     """Euclidean norm of the estimated gradient."""
     update_norm: float = math.nan

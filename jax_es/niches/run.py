@@ -1,0 +1,232 @@
+"""A run of POET: on disk a run like any other, whose checkpoints hold the niches.
+
+Its θ is the foremost niche's: ``evaluate``, ``plot`` and ``load_policy`` take it as
+they take any run's. ``load_niches`` reads all niches.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from jax_es.checks import require
+from jax_es.cli.progress import Layout, named
+from jax_es.distributed.workers import Workers
+from jax_es.niches.generations import Poet
+from jax_es.niches.niche import NEVER, Niche, annecs
+from jax_es.niches.settings import PoetConfig
+from jax_es.rollout.memory import check_memory, num_bytes
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.folders import EXPERIMENT_FILE
+from jax_es.runs.records import GenerationRecord
+from jax_es.runs.tracking import Callback
+from jax_es.train_config import TrainConfig
+from jax_es.training.build import for_run
+from jax_es.training.method_run import (
+    check_keeps_policies,
+    check_needs_no_reference,
+    run_method,
+)
+from jax_es.training.parts import Parts, build
+from jax_es.training.seeds import run_seeds
+from jax_es.training.train_policy import team_of
+
+
+def poet_run(
+    config: TrainConfig,
+    settings: PoetConfig,
+    path: str | os.PathLike[str],
+    resume: bool = False,
+    preset: str = "python",
+    check_stop: Callable[[], None] = lambda: None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    workers: Workers | int | None = None,
+    verbose: bool = True,
+    label: str = "",
+) -> list[Niche]:
+    """Grows niches, as ``python -m jax_es.poet`` does.
+
+    Args:
+        config: task, policy, strategy, seed and length of the run.
+        settings: what mutates, and how niches are chosen.
+        path: the run's folder, usually ``runs/<name>``.
+        resume: continue the run that is there.
+        preset: recorded as where ``config`` comes from.
+        check_stop: called often; raises an exception to end the run, after a checkpoint
+            of the last finished generation.
+        callbacks: told of each generation; one that returns ``True`` ends the run.
+            ``state.niches`` are the niches, ``state.es.mean`` the foremost one's θ.
+        workers: who evaluates, as of :func:`jax_es.train_policy`.
+        verbose: whether to show progress.
+        label: what progress shows before the generation.
+
+    Returns:
+        All niches, those that have retired included.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    run = RunDirectory(Path(path))
+    config = _prepared(config, settings, run, resume, workers)
+    with contextlib.ExitStack() as stack:
+        team = stack.enter_context(team_of(workers))
+        parts = build_parts(config, settings, check_stop, team)
+        stack.callback(parts.close)
+        poet = Poet(parts, settings)
+        names = ", ".join(name for name, *_ in settings.mutate)
+        run_method(
+            poet,
+            run,
+            settings.method(),
+            "Growing niches of",
+            f": up to {settings.max_niches}, by {names or 'nothing'}",
+            LAYOUT,
+            resume=resume,
+            preset=preset,
+            team=team,
+            check_stop=check_stop,
+            callbacks=callbacks,
+            verbose=verbose,
+            label=label,
+        )
+    return poet.niches
+
+
+class PoetResult(NamedTuple):
+    """What came out of one seed."""
+
+    seed: int
+    num_niches: int
+    """That were ever admitted."""
+    num_solved: int
+    """Of them."""
+    annecs: int
+    """Accumulated number of novel environments created and solved."""
+
+
+def poet_seeds(
+    config: TrainConfig,
+    settings: PoetConfig,
+    num_seeds: int,
+    path: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    workers: Workers | int | None = None,
+    **what: Any,
+) -> list[PoetResult]:
+    """Grows niches for each of several seeds, as ``--seeds`` does: an experiment.
+
+    Args:
+        config: of all runs; its ``seed`` is the first one's.
+        settings: what mutates, and how niches are chosen.
+        num_seeds: how many runs.
+        path: the experiment's folder.
+        resume: continue the experiment that is there: finished seeds are skipped, the
+            unfinished one goes on, the rest begin.
+        workers: who evaluates.
+        **what: further arguments of :func:`poet_run`; ``callbacks`` may also be a
+            function that returns those of a run by its folder.
+
+    Returns:
+        One result a seed, those of earlier calls included.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    config = _prepared(config, settings, folder, resume, workers)
+
+    def check(config: TrainConfig, seeds: range) -> None:
+        with contextlib.closing(build_parts(config, settings, num_tasks=1)) as parts:
+            Poet(parts, settings)
+
+    def grow(config: TrainConfig, path: Path, **what: Any) -> dict[str, float]:
+        niches = poet_run(config, settings, path, **what)
+        solved = sum(niche.solved != NEVER for niche in niches)
+        values = len(niches), solved, annecs(niches)
+        return dict(zip(PoetResult._fields[1:], values, strict=True))
+
+    what |= {"workers": workers, "resume": resume, "method": settings.method()}
+    found = run_seeds(folder, config, num_seeds, grow, check, **what)
+    return [
+        PoetResult(seed, *(int(values[name]) for name in PoetResult._fields[1:]))
+        for seed, values in found.items()
+    ]
+
+
+def _prepared(
+    config: TrainConfig,
+    settings: PoetConfig,
+    run: RunDirectory,
+    resume: bool,
+    workers: Workers | int | None,
+) -> TrainConfig:
+    """Checks what niches can be made of, and fills in the machine."""
+    check_keeps_policies(config, "POET")
+    es = config.es
+    require(
+        es.strategy == "openai-es",
+        f"es.strategy {es.strategy} has no meaning with POET, whose niches each have "
+        "OpenAI-ES; leave it out.",
+    )
+    require(
+        not es.is_commanded,
+        f"es.objective {es.objective} has no meaning with POET, whose policies are "
+        "asked for nothing; leave it out.",
+    )
+    require(
+        es.interactions_per_generation is None,
+        "es.interactions_per_generation has no meaning with POET, whose niches have "
+        "equally many pairs; leave it out.",
+    )
+    require(
+        not config.rollout.variation_range,
+        "rollout.variation_range has no meaning with POET, whose niches say what "
+        "varies; leave it out.",
+    )
+    require(
+        bool(settings.mutate) or not settings.mutate_every,
+        "mutate is needed: which numbers of the environment's variations children "
+        "change; add --mutate NAME STEP LOW HIGH.",
+    )
+    num_members = settings.max_niches * 2 * es.num_pairs
+    return for_run(config, run, resume, workers is not None, num_members)
+
+
+def build_parts(
+    config: TrainConfig,
+    settings: PoetConfig,
+    on_call: Callable[[], None] = lambda: None,
+    workers: Workers | None = None,
+    num_tasks: int | None = None,
+) -> Parts:
+    """Builds what trains all niches; arguments are ``build``'s."""
+    es = config.es
+    of_each = 2 * es.num_pairs * es.episodes_per_member + config.evaluation.num_episodes
+    num_tasks = num_tasks or settings.max_niches * of_each
+    parts = build(config, on_call, num_tasks, workers)
+    check_needs_no_reference(parts.policy, "a niche")
+    # θ and the two moments that Adam has, of each.
+    shapes = jax.eval_shape(parts.policy.init, jax.random.key(0, impl="threefry2x32"))
+    size = 3 * settings.max_niches * num_bytes(shapes)
+    check_memory({f"max_niches {settings.max_niches}, each with its policy,": size})
+    return parts
+
+
+def _fields(record: GenerationRecord) -> list[str]:
+    """Returns how many niches there are, and how good."""
+    return [
+        f"niches {record.num_niches:3d}",
+        f"annecs {record.annecs:3d}",
+        f"solved {record.num_solved:3d}",
+        named("evaluation", record.evaluation_return_mean),
+        named("mean", record.return_mean),
+        f"steps/s {record.env_steps_per_second:6.0f}",
+    ]
+
+
+LAYOUT = Layout("generation", "episode", _fields)
