@@ -424,10 +424,11 @@ class RolloutConfig:
     mostly RK4, if not given. Euler and implicitfast take a quarter of its time a
     physics step, and make it easier to stay up."""
     variation_range: Ranges = ()
-    """MuJoCo's tasks: each of the population's episodes draws NAME (mass, friction,
-    gravity, motors, observation-noise or delay) from LOW to HIGH, uniformly, the same
-    for both of a pair. θ's own evaluation, and what reads a run, such as evaluate, vary
-    nothing. Once for each name; of several the last counts."""
+    """Each of the population's episodes draws NAME (mass, friction, gravity, motors,
+    observation-noise or delay of MuJoCo's tasks; another environment's own) from LOW to
+    HIGH, uniformly, the same for both of a pair. θ's own evaluation, and what reads a
+    run, such as evaluate, vary nothing. Once for each name; of several the last
+    counts."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; one per available core on a CPU, or
     all local accelerators, if not given. A run keeps the number it began with."""

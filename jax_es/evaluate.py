@@ -88,10 +88,10 @@ class Arguments(WorkerArguments):
         tyro.conf.UseAppendAction,
         tyro.conf.arg(metavar="NAME VALUE [VALUE ...]"),
     ] = ()
-    """Also change MuJoCo's environment: factors on mass, friction, gravity or motors,
-    the standard deviation of observation-noise, or a delay of 1 step. Given for several
-    names, all combinations of their values; beside each, its share of the intact
-    return."""
+    """Also change the environment: of MuJoCo's tasks factors on mass, friction, gravity
+    or motors, the standard deviation of observation-noise, or a delay of 1 step; of
+    others what they have variations of. Given for several names, all combinations of
+    their values; beside each, its share of the intact return."""
     random_actions: bool = False
     """Also play the episodes with uniformly random actions, as a baseline."""
     trust: bool = False

@@ -71,7 +71,13 @@ OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyO
 OF_OTHERS |= {
     "strict",
     *("build-arg", "generate", "gpus"),
-    *(f"env.kwargs.{name}" for name in ("NAME", "speed", "features", "backend")),
+    *(
+        f"env.kwargs.{name}"
+        for name in (
+            *("NAME", "speed", "features", "backend"),
+            *("roughness", "stump_height_high", "hardcore"),
+        )
+    ),
 }
 """Options that are no field: of other programs, or of all of ours."""
 

@@ -138,6 +138,39 @@ def test_archives_do_not_depend_on_how_many_workers_there_are(
     assert RunDirectory(tmp_path / "one").config().rollout.shard_size == 16
 
 
+@pytest.mark.slow
+def test_niches_do_not_depend_on_how_many_workers_there_are(started, tmp_path):
+    settings = jax_es.PoetConfig(
+        mutate=(("friction", 0.2, 0.5, 1.5),),
+        mutate_every=1,
+        transfer_every=1,
+        reproduce_at=-1000.0,
+        criterion_low=-1000.0,
+        criterion_high=1000.0,
+        children=2,
+        max_niches=2,
+    )
+    es = replace(CONFIG.es, strategy="openai-es", kwargs={}, num_pairs=4)
+    env = replace(CONFIG.env, descriptor=(), max_episode_steps=20)
+    rollout = jax_es.RolloutConfig(observation_statistics=False)
+    config = replace(CONFIG, es=es, env=env, rollout=rollout, num_generations=4)
+
+    def grown(name, config, **more):
+        what = {"workers": team, "verbose": False, **more}
+        return jax_es.poet_run(config, settings, tmp_path / name, **what)
+
+    with workers_of(started, 1) as team:
+        whole = grown("one", config)
+        grown("torn", replace(config, num_generations=2))
+    with workers_of(started, 2) as team:
+        resumed = grown("torn", config, resume=True)
+    assert len(whole) == 4
+    for one, other in zip(whole, resumed, strict=True):
+        assert_equal_bits(jax.device_get(one.mean), jax.device_get(other.mean))
+        assert one.terrain.tolist() == other.terrain.tolist()
+    assert numbers(tmp_path / "one") == numbers(tmp_path / "torn")
+
+
 class Arithmetic:
     """An engine without JAX; a job that finds a file does what it says, once."""
 
