@@ -55,6 +55,9 @@ KINDS = ("stump-height", "stair-height", "pit-gap")
 """Of obstacles, in Gymnasium's order."""
 
 PIT_DEPTH = 4 * TERRAIN_STEP
+LOWEST_STUMP = 0.02
+"""Height in steps of the terrain, 9 mm: lower ones are no obstacle, and Box2D takes a
+polygon whose corners are within 2.5 mm for one without an area, and ends."""
 STAIR_WIDTH = 4
 """Steps of the terrain in a step of stairs."""
 
@@ -195,7 +198,8 @@ class TerrainWalker(BipedalWalker):
         height = self._size("stump-height")
         width = min(max(math.ceil(height), 1), 2)
         right, top = x + width * TERRAIN_STEP, y + height * TERRAIN_STEP
-        self._add_block(x, right, y, top)
+        if height >= LOWEST_STUMP:
+            self._add_block(x, right, y, top)
         return width, lambda counter: y
 
     def _stairs(self, x: float, y: float) -> tuple[int, HeightAt]:

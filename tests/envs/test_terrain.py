@@ -108,6 +108,22 @@ def test_stairs_rise_by_the_height_drawn():
     np.testing.assert_allclose(blocks(env), [[4.0, 1.0]] * len(stairs), rtol=1e-4)
 
 
+def test_a_stump_without_height_is_none():
+    env = started(roughness=0.0, stump_height_high=0.01)
+    assert not [v for v in bodies(env) if len(v) == 4]
+    assert env.terrain_y == [TERRAIN_HEIGHT] * 200
+
+
+def test_every_terrain_of_poet_can_be_built():
+    env, rng = TerrainWalker(), np.random.default_rng(0)
+    highest = np.array([10.0, 8.0, 8.0, 5.0, 5.0, 5.0, 5.0])
+    for seed in range(60):
+        low_and_high = rng.uniform(0, highest * rng.choice([0.01, 0.1, 1.0]))
+        row = [*low_and_high[:1], *np.sort(low_and_high[1:].reshape(3, 2)).ravel(), 0.0]
+        observation, _ = env.reset(seed=seed, options={"variation": row})
+        assert np.isfinite(observation).all()
+
+
 def test_a_vector_environment_knows_the_names():
     env = make(ENV_ID, 2, kwargs={"roughness": 0.0})
     assert env.variations == {**DEFAULT, "roughness": 0.0}
