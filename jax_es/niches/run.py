@@ -59,7 +59,8 @@ def poet_run(
         check_stop: called often; raises an exception to end the run, after a checkpoint
             of the last finished generation.
         callbacks: told of each generation; one that returns ``True`` ends the run.
-            ``state.niches`` are the niches, ``state.es.mean`` the foremost one's θ.
+            ``state.niches`` are arrays of all niches, ``state.es.mean`` is the foremost
+            one's θ.
         workers: who evaluates, as of :func:`jax_es.train_policy`.
         verbose: whether to show progress.
         label: what progress shows before the generation.

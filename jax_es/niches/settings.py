@@ -22,10 +22,10 @@ Mutations: TypeAlias = Annotated[
     tyro.conf.UseAppendAction,
     tyro.conf.arg(metavar="NAME STEP LOW HIGH"),
     Range(
-        "a name with three finite numbers: a positive step, then the lowest and the "
-        "highest value",
+        "a name with three finite numbers: a step of at least 0, then the lowest and "
+        "the highest value",
         lambda each: all(
-            0 < step < math.inf and -math.inf < low < high < math.inf
+            0 <= step < math.inf and -math.inf < low < high < math.inf
             for _, step, low, high in each
         ),
     ),
@@ -43,7 +43,8 @@ class PoetConfig:
     """A number of the environment's variations that children change: NAME plus a
     uniform number of at most STEP either way, from LOW to HIGH. Where the environment
     has NAME-low and NAME-high, each of these ends moves by STEP, or one of them does; a
-    range that is not there yet begins as LOW to LOW + 2 STEP. Once for each name."""
+    range that is not there yet begins as LOW to LOW + 2 STEP. Once for each name; of
+    several the last counts, and one with STEP 0 leaves the number alone."""
     mutate_every: NotNegative = 200
     """Generations from one time that niches have children to the next; 0 for never."""
     transfer_every: NotNegative = 25
@@ -74,12 +75,9 @@ class PoetConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        names = [name for name, *_ in self.mutate]
-        for name in names:
-            require(
-                names.count(name) == 1,
-                f"mutate {name} was given twice; leave one of them out.",
-            )
+        last = {name: (name, step, *ends) for name, step, *ends in self.mutate}
+        mutate = tuple(each for each in last.values() if each[1])
+        object.__setattr__(self, "mutate", mutate)
         low, high = self.criterion_low, self.criterion_high
         require(
             low < high,

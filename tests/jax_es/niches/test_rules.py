@@ -175,12 +175,16 @@ class TestSettings:
         settings = PRESET_SETTINGS["bipedal-terrain"]
         assert settings_of(settings.method()) == settings
 
+    def test_of_several_mutations_of_a_number_the_last_counts(self):
+        given = ("a", 1.0, 0.0, 1.0), ("b", 1.0, 0.0, 1.0), ("a", 0.5, 0.0, 2.0)
+        assert PoetConfig(mutate=given).mutate == (given[2], given[1])
+        assert PoetConfig(mutate=(*given, ("a", 0.0, 0.0, 1.0))).mutate == given[1:2]
+
     @pytest.mark.parametrize(
         ("given", "words"),
         [
-            ({"mutate": (("a", 0.0, 0.0, 1.0),)}, "mutate must be a name with three"),
+            ({"mutate": (("a", -1.0, 0.0, 1.0),)}, "mutate must be a name with three"),
             ({"mutate": (("a", 1.0, 2.0, 1.0),)}, "mutate must be a name with three"),
-            ({"mutate": (("a", 1.0, 0.0, 1.0),) * 2}, "mutate a was given twice"),
             ({"criterion_low": 400.0}, "criterion-low must be below criterion-high"),
             ({"max_niches": 0}, "max-niches must be at least 1"),
         ],
