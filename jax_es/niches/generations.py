@@ -40,6 +40,9 @@ from jax_es.training.recording import rollout_fields
 from jax_es.training.session import Elapsed, OnStep, Step
 from jax_es.types import PyTree
 
+_OWN_KEY = 2**32 - 1
+"""What keys of new niches fold first: generations and pairs fold smaller numbers."""
+
 
 class Foremost(NamedTuple):
     """θ of a run, which programs read as any run's."""
@@ -316,7 +319,7 @@ class Poet:
     def _key(self, *numbers: int) -> jax.Array:
         """Returns a key of the run's by numbers; without any, the run's own."""
         key = jax.random.key(self.config.seed, impl="threefry2x32")
-        for number in numbers:
+        for number in (_OWN_KEY, *numbers) if numbers else ():
             key = jax.random.fold_in(key, number)
         return key
 

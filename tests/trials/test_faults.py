@@ -41,6 +41,9 @@ COMMANDS = {
     "seeds": f"train {TINY} --num-generations 2 --seeds 3 --name {{}}",
     "phases": f"train {TINY} --phases {PHASES} --checkpoint-every 2 --name {{}}",
     "strategy": f"train {TINY} --num-generations 5 --strategy cma-es --name {{}}",
+    "poet": f"poet {TINY} --mutate gravity 0.1 0.5 2 --mutate-every 1 "
+    "--transfer-every 2 --reproduce-at -1000 --criterion-low -1000 --max-niches 2 "
+    "--num-generations 5 --name {}",
     "pretrain": f"pretrain {CLONE} --epochs 3 --steps-per-epoch 2 --warmup-steps 1 "
     "--batch-size 2 --name {}",
 }
@@ -125,6 +128,7 @@ SIGNALS = [
     for kind, kills, stops in (
         *(("train", 5, 1), ("rarely", 2, 0), ("seeds", 2, 1)),
         *(("pretrain", 2, 0), ("strategy", 1, 0), ("phases", 5, 1)),
+        ("poet", 3, 1),
     )
     for signum in [
         *[signal.SIGKILL] * kills,
