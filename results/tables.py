@@ -423,29 +423,35 @@ def speed() -> str:
 
 def small_generations() -> str:
     """How fast generations of 150,000 steps are."""
-    files = sorted((RESULTS / "small_generations").glob("now-*"))
-    reports = [read(file) for file in files]
+    reports = [read(f) for f in sorted((RESULTS / "small_generations").glob("now-*"))]
     lines = []
-    for name in [row["name"] for row in reports[0]["rows"]]:
-        if "/length-" not in name:
-            continue
-        _, network, length = name.split("/")
-        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
-        ratios = sorted(row["ratio_to_physics"] for row in rows)
-        speed = statistics.median(row["steps_per_second"] for row in rows)
-        lines.append(
-            [
-                f"`{network}`",
-                f"{int(length.removeprefix('length-')):,}",
-                f"{statistics.median(ratios):.2f} "
-                f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
-                f"{speed:,.0f}",
-            ]
-        )
+    for name, row in over_runs(reports).items():
+        if "/length-" in name:
+            _, network, length = name.split("/")
+            length = f"{int(length.removeprefix('length-')):,}"
+            lines.append([f"`{network}`", length, row["ratio"], row["rate"]])
     return table(["", "mean length", "ratio to physics", "steps/s"], lines) + paragraph(
         f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs "
         "(`results/small_generations.sh`)."
     )
+
+
+def over_runs(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Returns medians over runs of the benchmark by row, and the range of ratios."""
+    found = {}
+    for name in [row["name"] for row in reports[0]["rows"]]:
+        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
+        ratios = sorted(row["ratio_to_physics"] for row in rows)
+        alone = [row.get("physics_steps_per_second", math.nan) for row in rows]
+        speeds = [row["steps_per_second"] for row in rows]
+        found[name] = {
+            "slots": str(rows[0].get("num_slots", "")),
+            "rate": f"{statistics.median(speeds):,.0f}",
+            "alone": f"{statistics.median(alone):,.0f}",
+            "ratio": f"{statistics.median(ratios):.2f} "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        }
+    return found
 
 
 def games() -> str:
@@ -494,19 +500,16 @@ def jax_speed() -> str:
 
 def learning_speed() -> str:
     """How near generations of presets come to their environment alone."""
-    report = read(RESULTS / "benchmark_learning.json")
+    reports = [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
     lines = [
-        [
-            f"`{row['name'].removeprefix('learning/')}`",
-            str(row["num_slots"]),
-            rate(row),
-            f"{row['physics_steps_per_second']:,.0f}",
-            f"{row['ratio_to_physics']:.2f}",
-        ]
-        for row in report["rows"]
+        [f"`{name.removeprefix('learning/')}`"]
+        + [row[column] for column in ("slots", "rate", "alone", "ratio")]
+        for name, row in over_runs(reports).items()
     ]
     heads = ["generation of", "slots", "steps/s", "environment alone", "ratio"]
-    return table(heads, lines) + paragraph(f"{machine(report, 'mujoco')}, one run.")
+    return table(heads, lines) + paragraph(
+        f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs."
+    )
 
 
 def jax_cartpole() -> str:

@@ -90,10 +90,7 @@ def initial_state(
         reference: the reference batch of a policy that needs one, ``()`` for others;
             gathered by random play if not given.
     """
-    # The implementation is pinned: another one would change every number of a run.
-    init_key, noise_key = jax.random.split(
-        jax.random.key(parts.config.seed, impl="threefry2x32")
-    )
+    init_key, noise_key = _keys(parts)
     if mean is None:
         mean = jax.jit(parts.policy.init)(init_key)
     if reference is None:
@@ -112,6 +109,30 @@ def initial_state(
         best_fitness=-math.inf if is_own(es.objective) else (),
     )
     return place(parts, state)
+
+
+def restarted(parts: Parts, state: TrainState) -> TrainState:
+    """Returns the state with another random θ, which seed and generation decide.
+
+    What was observed, the counts and the best evaluation stay.
+    """
+    finished = state.es.generation
+    init_key, noise_key = (
+        jax.random.fold_in(key, int(finished)) for key in _keys(parts)
+    )
+    mean = jax.jit(parts.policy.init)(init_key)
+    return state._replace(
+        es=parts.strategy.init(noise_key, mean)._replace(generation=finished),
+        step_cap=parts.env.max_episode_steps,
+        num_pairs=parts.config.es.num_pairs if state.num_pairs else (),
+    )
+
+
+def _keys(parts: Parts) -> jax.Array:
+    """Returns the keys of the first θ and of the noise."""
+    # The implementation is pinned: another one would change every number of a run.
+    key = jax.random.key(parts.config.seed, impl="threefry2x32")
+    return jax.random.split(key)
 
 
 def template_state(parts: Parts) -> TrainState:
