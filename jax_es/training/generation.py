@@ -100,7 +100,7 @@ def initial_state(
     state = TrainState(
         es=parts.strategy.init(noise_key, mean),
         observation_statistics=initial_statistics(observation_size),
-        step_cap=parts.env.max_episode_steps,
+        step_cap=longest_episode(parts),
         total_env_steps=0,
         best_evaluation_return=-math.inf,
         reference=reference,
@@ -123,7 +123,7 @@ def restarted(parts: Parts, state: TrainState) -> TrainState:
     mean = jax.jit(parts.policy.init)(init_key)
     return state._replace(
         es=parts.strategy.init(noise_key, mean)._replace(generation=finished),
-        step_cap=parts.env.max_episode_steps,
+        step_cap=longest_episode(parts),
         num_pairs=parts.config.es.num_pairs if state.num_pairs else (),
     )
 
@@ -416,10 +416,16 @@ def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
     return config.pairs_after(float(np.mean(lengths)))
 
 
+def longest_episode(parts: Parts) -> int:
+    """Returns how many steps an episode of the population may have at most."""
+    limit = parts.env.max_episode_steps
+    return min(limit, parts.config.rollout.step_cap or limit)
+
+
 def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
     """Returns the cap for the next generation: 2 × this one's mean length."""
     factor = parts.config.rollout.step_cap_factor
-    limit = parts.env.max_episode_steps
+    limit = longest_episode(parts)
     if factor is None:
         return limit
     return min(limit, math.ceil(factor * float(np.mean(lengths))))
