@@ -142,9 +142,9 @@ _WALKS = Phase(
     plateau_floor=1500.0,
 )
 _LAST_OF_LINEAR = {"es.sigma": 0.006, "es.learning_rate": 0.00018}
-# A start that is slow stays slow: seeds 1, 2 and 3 of the linear policy had 677, 548 and
-# 651 after 4 M steps, and 976, 634 and 1 100 after 9 M; the transformer's seeds 0 and 1
-# had 770 and 529 after 9 M, and 915 and 650 after 18 M.
+# A start that is slow stays slow: of the linear policy, seeds 1 and 3 had 677 and 651
+# after 4 M steps, seed 2 had 548, and 960 after 44 M; the transformer's seeds 0 and 1
+# had 770 and 529 after 9 M, and 1 612 and 925 after 60 M.
 _LINEAR_PHASES = (
     dataclasses.replace(_WALKS, restart_below=600.0, restart_steps=4 * _MILLION),
     Phase(changes=_FINER, env_steps=4_000_000, plateau_generations=10),

@@ -456,26 +456,29 @@ def over_runs(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 def games() -> str:
     """How fast games are played and learned, by ``benchmark --json``."""
-    report = read(RESULTS / "benchmark.json")
-    rows = {row["name"]: row for row in report["rows"]}
-    lines = [["ale-py alone", "", "", rate(rows["physics/atari"]), "", ""]]
+    reports = [read(file) for file in sorted((RESULTS / "games_speed").iterdir())]
+    rows = over_runs(reports)
+    lines = [["ale-py alone", "", "", rows["physics/atari"]["rate"], "", ""]]
     for name in GAMES:
-        generation = rows[f"generation/{name}"]
-        shares = generation["shares"]
+        played = next(
+            row for row in reports[0]["rows"] if row["name"] == f"generation/{name}"
+        )
+        row, shares = rows[played["name"]], played["shares"]
         lines.append(
             [
                 f"`{name}`",
-                str(generation["num_slots"]),
-                rate(rows[f"policy/{name}"]),
-                rate_and_ratio(generation),
+                row["slots"],
+                rows[f"policy/{name}"]["rate"],
+                f"{row['rate']} · {row['ratio']}",
                 f"{shares['policy']:.0%} / {shares['environment']:.0%}",
-                f"{generation['peak_rss_mib']:,.0f}",
+                f"{played['peak_rss_mib']:,.0f}",
             ]
         )
-    heads = ["", "slots", "policy alone", "generation"]
+    heads = ["", "slots", "policy alone", "generation · ratio"]
     return table([*heads, "time in policy / environment", "MiB"], lines) + paragraph(
-        f"{machine(report, 'ale-py')}; Hero, agent steps/s (four frames each), in "
-        "brackets the ratio to ale-py's own vector environment in the same minutes."
+        f"{machine(reports[0], 'ale-py')}; Hero, agent steps/s (four frames each), and "
+        "the ratio to ale-py's own vector environment in the same minutes; medians and "
+        f"range of {len(reports)} runs, other jobs beside on another core."
     )
 
 
@@ -509,6 +512,29 @@ def learning_speed() -> str:
     heads = ["generation of", "slots", "steps/s", "environment alone", "ratio"]
     return table(heads, lines) + paragraph(
         f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs."
+    )
+
+
+def slots_a_core() -> str:
+    """How fast generations of presets are with other numbers of slots."""
+    counts = (32, 128)
+    few, many = (
+        over_runs([read(RESULTS / "learning_speed_slots" / f"slots-{count}.json")])
+        for count in counts
+    )
+    usual = over_runs(
+        [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
+    )
+    lines = [
+        [f"`{name.removeprefix('learning/')}`"]
+        + [
+            f"{rows[name]['ratio'].split()[0]} ({rows[name]['slots']})"
+            for rows in (few, usual, many)
+        ]
+        for name in few
+    ]
+    return table(["generation of", "32", "as chosen", "128"], lines) + paragraph(
+        "Ratios to the environment alone, slots in brackets."
     )
 
 
@@ -628,6 +654,7 @@ TABLES = {
     "jax-cartpole": jax_cartpole,
     "jax-speed": jax_speed,
     "learning-speed": learning_speed,
+    "slots-a-core": slots_a_core,
 }
 
 
