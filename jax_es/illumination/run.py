@@ -169,6 +169,11 @@ def _prepared(
         f"es.objective {config.es.objective} has no meaning for an archive, whose "
         "policies are asked for nothing; leave it out.",
     )
+    require(
+        config.rollout.step_cap is None,
+        f"rollout.step_cap {config.rollout.step_cap} has no meaning for an archive, "
+        "whose elites are told by whole episodes; leave it out.",
+    )
     num_members = settings.num_members(config.es.num_pairs)
     return for_run(config, run, resume, workers is not None, num_members)
 

@@ -34,6 +34,7 @@ from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
 from jax_es.runs.records import GenerationRecord
 from jax_es.streams import stream
+from jax_es.training.generation import longest_episode
 from jax_es.training.objective import score
 from jax_es.training.parts import Parts
 from jax_es.training.recording import rollout_fields
@@ -343,7 +344,7 @@ class Poet:
         return GenerationRecord(
             generation=number,
             total_env_steps=self.total_env_steps,
-            step_cap=self._parts.env.max_episode_steps,
+            step_cap=longest_episode(self._parts),
             best_evaluation_return=self.best_evaluation_return,
             num_niches=len(self.active),
             num_admitted=sum(n.created == number for n in self.niches if n.number),

@@ -17,7 +17,11 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
-from jax_es.training.generation import evaluation_tasks, population_tasks
+from jax_es.training.generation import (
+    evaluation_tasks,
+    longest_episode,
+    population_tasks,
+)
 from jax_es.training.objective import fitness, make_objective
 from jax_es.training.parts import Parts
 from jax_es.training.session import OnStep
@@ -123,7 +127,8 @@ class Trials:
         evaluation = evaluation_tasks(config.seed, generation, count, limit)
         itself = np.full(count, 2 * num_pairs, np.int32)
         evaluation = evaluation._replace(member=itself)
-        members = population_tasks(config, generation, limit, 2 * num_pairs)
+        longest = longest_episode(parts)
+        members = population_tasks(config, generation, longest, 2 * num_pairs)
         kinds = [
             [
                 tasks._replace(
