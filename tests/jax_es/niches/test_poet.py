@@ -274,6 +274,16 @@ def test_niches_share_a_rollout_and_change_nothing(parts):
     assert (flat, steep) == (100.0, 0.0)  # it does not push: 100 · 0.25 · 4 are missing
 
 
+def test_a_step_cap_cuts_members_alone(slopes):
+    parts = build_parts(CONFIG.replace({"rollout.step_cap": 2}), SETTINGS)
+    mean = parts.policy.init(jax.random.key(0))
+    states = [parts.strategy.init(jax.random.key(0), mean)]
+    flat = [np.zeros(1)]
+    found = Trials(parts, ["slope"], 1).improve(states, flat, 0, num_evaluations=1)
+    parts.close()
+    assert {*found.population.lengths} == {2} and {*found.evaluation.lengths} == {4}
+
+
 class Scripted:
     """Instead of episodes: a policy of weights b scores 100 − 100 |b − slope|.
 
