@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from envs.jax_env import JaxEnvironment, Step
-from envs.physics import calls_per_second
 from jax_es.benchmarks.measure import SLICE_SECONDS, Network, roll, run, watch
 from jax_es.benchmarks.rows import IN_JAX, Row, Work
+from jax_es.envs.jax_env import JaxEnvironment, Step
+from jax_es.envs.physics import calls_per_second
 from jax_es.presets import preset
 from jax_es.train_config import TrainConfig, from_dict, to_dict
 from jax_es.training.build import with_machine

@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.benchmarks.rows import LEARNING, Row, Work
+from jax_es.envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.presets import preset
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.tasks import Tasks
