@@ -20,9 +20,14 @@ They cannot know the task, so
 from dataclasses import replace
 
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.models import (
+    CNNConfig,
+    ImageDecisionTransformerConfig,
+    LSTMConfig,
+    MLPConfig,
+)
 from jax_es.robot_presets import LINEAR, clipup, transformer
 from jax_es.train_config import FLATTEN, TrainConfig, policy_kind
-from models import CNNConfig, ImageDecisionTransformerConfig, LSTMConfig, MLPConfig
 
 _VECTOR = clipup(
     EnvConfig(id=""),
