@@ -1,8 +1,11 @@
 """Simulators behind one contract: vector environments whose ended episodes wait.
 
-Importing it registers our own tasks with Gymnasium: MuJoCo's (:mod:`envs.traps`,
-:mod:`envs.damages`) and a BipedalWalker on other terrain (:mod:`envs.terrain`).
+Importing it registers our own tasks with Gymnasium: MuJoCo's
+(:mod:`jax_es.envs.traps`, :mod:`jax_es.envs.damages`) and a BipedalWalker on other
+terrain (:mod:`jax_es.envs.terrain`).
 """
+
+import importlib
 
 import gymnasium
 
@@ -18,14 +21,17 @@ for _module, _name, _steps in (
         # By name: neither MuJoCo nor the task is imported before it is made.
         gymnasium.register(
             f"{_name}-v0",
-            entry_point="envs.robot_env:RobotEnv",
+            entry_point="jax_es.envs.robot_env:RobotEnv",
             max_episode_steps=_steps,
-            kwargs={"task": f"envs.{_module}:{_name}"},
+            kwargs={"task": f"jax_es.envs.{_module}:{_name}"},
         )
 
 if "BipedalWalkerTerrain-v0" not in gymnasium.registry:
     gymnasium.register(
         "BipedalWalkerTerrain-v0",
-        entry_point="envs.terrain:TerrainWalker",
+        entry_point="jax_es.envs.terrain:TerrainWalker",
         max_episode_steps=2000,
     )
+
+if __name__ != "jax_es.envs":  # from a clone, for one version more
+    importlib.import_module("jax_es.old_names").be_called(__name__)

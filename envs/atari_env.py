@@ -1,6 +1,6 @@
 """Atari 2600 games, seen as frames or as the console's memory.
 
-Each slot has an emulator of its own (:mod:`envs.atari_game`). ale-py's vector
+Each slot has an emulator of its own (:mod:`jax_es.envs.atari_game`). ale-py's vector
 environment steps them on C++ threads, but begins an episode of a seed only by loading
 the ROM again, and gives no memory. Measured on one core of an AMD EPYC, for one of
 eight Kangaroos with frames: a reset takes 88 ms there and 0.12 here, a step 0.37 to
@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs.atari_game import (
+from jax_es.envs.atari_game import (
     EMULATOR_FPS,
     FRAME_SKIP,
     RAM_SIZE,
@@ -28,8 +28,8 @@ from envs.atari_game import (
     Game,
     ram_and_change,
 )
-from envs.atari_shares import deal
-from envs.base import EpisodeVectorEnv, positive_int, thread_count
+from jax_es.envs.atari_shares import deal
+from jax_es.envs.base import EpisodeVectorEnv, positive_int, thread_count
 
 
 class AtariVectorEnv(EpisodeVectorEnv):
@@ -38,7 +38,8 @@ class AtariVectorEnv(EpisodeVectorEnv):
     An observation is ``[frame_stack, frame_size, frame_size]`` uint8, by default the
     last four frames of 84×84 (grayscale, 0 to 255), the latest last; frames before the
     start are black. With ``observation ram`` it is the memory, ``[128]`` uint8, and
-    with ``ram-change`` ``[256]`` float32, see :class:`envs.atari_game.AtariOptions`.
+    with ``ram-change`` ``[256]`` float32, see
+    :class:`jax_es.envs.atari_game.AtariOptions`.
 
     An episode ends when the game is over: all lives are lost. With
     ``terminate_on_life_loss`` the step in which one is lost is played to its fourth
@@ -51,7 +52,7 @@ class AtariVectorEnv(EpisodeVectorEnv):
         num_threads: how many processes step them; one is this process. By default the
             number of CPUs this process may use.
         descriptor: which numbers of an episode's last observation describe it.
-        **options: fields of :class:`envs.atari_game.AtariOptions`.
+        **options: fields of :class:`jax_es.envs.atari_game.AtariOptions`.
 
     Raises:
         ValueError: the game is unknown, ale-py is not installed, or a number is out
@@ -162,7 +163,7 @@ def make_single_atari_env(
     Args:
         game: its name in any spelling.
         render_mode: as Gymnasium's.
-        **options: fields of :class:`envs.atari_game.AtariOptions`.
+        **options: fields of :class:`jax_es.envs.atari_game.AtariOptions`.
 
     Raises:
         ValueError: the game is unknown, or ale-py or OpenCV is not installed.

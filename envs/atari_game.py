@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from envs.base import positive_int
+from jax_es.envs.base import positive_int
 
 FRAME_SKIP = 4
 """Emulator frames that an action lasts."""

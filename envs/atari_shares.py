@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envs.atari_game import AtariOptions, Game
-from envs.faults import EnvironmentFailure
+from jax_es.envs.atari_game import AtariOptions, Game
+from jax_es.envs.faults import EnvironmentFailure
 
 
 class Table(NamedTuple):

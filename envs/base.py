@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from envs.cores import available_cores
+from jax_es.envs.cores import available_cores
 
 
 class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):

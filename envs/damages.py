@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 
-from envs.mujoco_env import silence_mujoco_log
-from envs.mujoco_tasks import TASKS, Ant, HalfCheetah, MujocoTask
-from envs.robot import registered_task, write_model
+from jax_es.envs.mujoco_env import silence_mujoco_log
+from jax_es.envs.mujoco_tasks import TASKS, Ant, HalfCheetah, MujocoTask
+from jax_es.envs.robot import registered_task, write_model
 
 
 class Damage(NamedTuple):

@@ -19,8 +19,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import _async_worker
 
-from envs.base import EpisodeVectorEnv, positive_int
-from envs.faults import CheckedEnv, EnvironmentFailure, being_made
+from jax_es.envs.base import EpisodeVectorEnv, positive_int
+from jax_es.envs.faults import CheckedEnv, EnvironmentFailure, being_made
 
 Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
 
@@ -53,7 +53,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             of another space than ``Box``, ``Discrete``, ``MultiDiscrete`` or
             ``MultiBinary``, or the mode is unknown.
         EnvironmentFailure: here and in every method, if an environment raises, or
-            returns what its spaces do not allow (:mod:`envs.faults`).
+            returns what its spaces do not allow (:mod:`jax_es.envs.faults`).
     """
 
     def __init__(

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import EpisodeVectorEnv
+from jax_es.envs.base import EpisodeVectorEnv
 
 Step: TypeAlias = tuple[
     Any, jax.Array, jax.Array, jax.Array, jax.Array, Mapping[str, jax.Array]

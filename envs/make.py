@@ -9,14 +9,14 @@ from typing import Any
 
 import gymnasium
 
-from envs.atari_env import AtariVectorEnv, is_atari
-from envs.base import EpisodeVectorEnv
-from envs.faults import being_made
-from envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
-from envs.mujoco_env import MujocoVectorEnv
-from envs.robot import registered_task
-from envs.tetris import ENV_ID as TETRIS
-from envs.tetris import TetrisVectorEnv
+from jax_es.envs.atari_env import AtariVectorEnv, is_atari
+from jax_es.envs.base import EpisodeVectorEnv
+from jax_es.envs.faults import being_made
+from jax_es.envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
+from jax_es.envs.mujoco_env import MujocoVectorEnv
+from jax_es.envs.robot import registered_task
+from jax_es.envs.tetris import ENV_ID as TETRIS
+from jax_es.envs.tetris import TetrisVectorEnv
 
 
 def make(
@@ -34,8 +34,8 @@ def make(
         env_id: an id of ``MujocoVectorEnv.supported``, an Atari game's (``ALE/…``), or
             any other that Gymnasium knows, or ``"module:id"`` to import the module that
             registers it; ``"gymnax:ID"``, ``"brax:NAME"``, ``"playground:NAME"`` or
-            ``"module:Name"`` for one in JAX (:mod:`envs.jax_env`). What
-            :func:`envs.robot.register` registered has threads.
+            ``"module:Name"`` for one in JAX (:mod:`jax_es.envs.jax_env`). What
+            :func:`jax_es.envs.robot.register` registered has threads.
         num_envs: how many environments.
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
@@ -43,15 +43,15 @@ def make(
         kwargs: arguments of the environment itself. With these or with wrappers it is
             Gymnasium's own, whatever engine the id has else.
         physics: ``num_substeps`` and ``integrator`` of
-            :class:`envs.mujoco_env.MujocoVectorEnv`, and of no other engine.
-        **options: further arguments of :class:`envs.mujoco_env.MujocoVectorEnv`,
-            :class:`envs.atari_env.AtariVectorEnv` or
-            :class:`envs.gymnasium_env.GymnasiumVectorEnv`; ``max_episode_steps`` is
-            common to all.
+            :class:`jax_es.envs.mujoco_env.MujocoVectorEnv`, and of no other engine.
+        **options: further arguments of :class:`jax_es.envs.mujoco_env.MujocoVectorEnv`,
+            :class:`jax_es.envs.atari_env.AtariVectorEnv` or
+            :class:`jax_es.envs.gymnasium_env.GymnasiumVectorEnv`;
+            ``max_episode_steps`` is common to all.
 
     Returns:
         A vector environment without autoreset, see
-        :class:`envs.base.EpisodeVectorEnv`.
+        :class:`jax_es.envs.base.EpisodeVectorEnv`.
 
     Raises:
         ValueError: the id is unknown, or the environment needs a package that is not
@@ -96,7 +96,7 @@ def _in_jax(
     """Returns what makes a vector environment in JAX, if the id names one."""
     if not _names_module(env_id):
         return None
-    from envs import jax_env  # late: it loads JAX
+    from jax_es.envs import jax_env  # late: it loads JAX
 
     module, _, name = env_id.partition(":")
     environment: Any = None

@@ -2,9 +2,9 @@
 
 ``mujoco.batch`` steps simulations on a C++ thread pool and shows every field as one
 array over environments; observations, rewards and endings are then a few NumPy calls
-over all environments (:mod:`envs.mujoco_tasks`). Only live environments are stepped.
-Trajectories are those of ``gymnasium.make`` with the same seeds and actions, whatever
-the number of environments and threads.
+over all environments (:mod:`jax_es.envs.mujoco_tasks`). Only live environments are
+stepped. Trajectories are those of ``gymnasium.make`` with the same seeds and actions,
+whatever the number of environments and threads.
 
 Observations are float32, Gymnasium's float64 rounded once: the policies are float32,
 and writing the concatenation as float32 costs no more than writing it as float64.
@@ -22,14 +22,14 @@ import numpy as np
 from gymnasium.utils.seeding import np_random
 from mujoco.batch import Batch, SimulationError
 
-from envs.base import EpisodeVectorEnv, positive_int, thread_count
-from envs.coarse import Integrator, coarse
-from envs.faults import being_made, blamed
-from envs.gait import PARTS, Gait, feet_of
-from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_tasks import TASKS
-from envs.robot import check, registered_task
-from envs.variations import NEUTRAL, Variations, rows
+from jax_es.envs.base import EpisodeVectorEnv, positive_int, thread_count
+from jax_es.envs.coarse import Integrator, coarse
+from jax_es.envs.faults import being_made, blamed
+from jax_es.envs.gait import PARTS, Gait, feet_of
+from jax_es.envs.mujoco_batch import ContactForceBatch
+from jax_es.envs.mujoco_tasks import TASKS
+from jax_es.envs.robot import check, registered_task
+from jax_es.envs.variations import NEUTRAL, Variations, rows
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
 _FIRST_UNSTABLE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
@@ -50,7 +50,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
 
     Args:
         env_id: one of ``MujocoVectorEnv.supported``, or registered by
-            :func:`envs.robot.register`.
+            :func:`jax_es.envs.robot.register`.
         num_envs: how many environments.
         num_threads: threads that step them, this one included; by default the number of
             CPUs this process may use.
@@ -58,10 +58,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         terminate_when_unhealthy: whether falling ends an episode; Gymnasium's option of
             the same name, for the tasks that have it there.
         descriptor: what describes an episode: of the walkers ``"position"``, ``"feet"``
-            or both, ``"gait"`` (:class:`envs.gait.Gait`), or of any task indices of
-            numbers in its last observation.
+            or both, ``"gait"`` (:class:`jax_es.envs.gait.Gait`), or of any task
+            indices of numbers in its last observation.
         num_substeps: physics steps in one environment step, in coarse physics
-            (:mod:`envs.coarse`); by default the task's.
+            (:mod:`jax_es.envs.coarse`); by default the task's.
         integrator: of coarse physics; by default the task's.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
@@ -94,7 +94,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         if task is None:
             raise ValueError(
                 f"env_id: got {env_id!r}, expected one of {', '.join(TASKS)}, or what "
-                "envs.robot.register registered"
+                "jax_es.envs.robot.register registered"
             )
         if num_substeps is not None:
             positive_int("num_substeps", num_substeps)
@@ -189,8 +189,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         """Returns variations ``[count, V]`` by their names.
 
         Args:
-            values: name of :data:`envs.variations.NEUTRAL`, which says what they mean →
-                a number or ``[count]`` numbers; absent ones are neutral.
+            values: name of :data:`jax_es.envs.variations.NEUTRAL`, which says what they
+                mean → a number or ``[count]`` numbers; absent ones are neutral.
             count: of episodes.
 
         Raises:

@@ -1,9 +1,9 @@
 """Robots of the user's own: a MuJoCo model and a task, registered under an id.
 
 A task says observation, reward and ending once, over a batch of simulations
-(:class:`envs.mujoco_tasks.MujocoTask`). Training steps it on MuJoCo's threads; for
-``gymnasium.make``, a video or another library it is one environment of Gymnasium's
-(:mod:`envs.robot_env`).
+(:class:`jax_es.envs.mujoco_tasks.MujocoTask`). Training steps it on MuJoCo's threads;
+for ``gymnasium.make``, a video or another library it is one environment of
+Gymnasium's (:mod:`jax_es.envs.robot_env`).
 """
 # pyright: reportAttributeAccessIssue=false
 # (mujoco's names come from compiled modules without type stubs)
@@ -19,12 +19,12 @@ import mujoco
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from envs.faults import EnvironmentFailure
-from envs.mujoco_tasks import MujocoTask, Runner
+from jax_es.envs.faults import EnvironmentFailure
+from jax_es.envs.mujoco_tasks import MujocoTask, Runner
 
 __all__ = ["MujocoTask", "Runner", "register"]
 
-_ENTRY_POINT = "envs.robot_env:RobotEnv"
+_ENTRY_POINT = "jax_es.envs.robot_env:RobotEnv"
 
 
 def register(env_id: str, task: type[MujocoTask]) -> None:

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from envs.robot import check, task_of
+from jax_es.envs.robot import check, task_of
 
 
 class RobotEnv(MujocoEnv):

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.seeding import np_random
 
-from envs.base import EpisodeVectorEnv
+from jax_es.envs.base import EpisodeVectorEnv
 
 ENV_ID = "Tetris-v0"
 WIDTH, HEIGHT = 10, 20

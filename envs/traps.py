@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from envs.mujoco_tasks import Ant, HumanoidV5, MujocoTask, Runner
-from envs.robot import write_model
+from jax_es.envs.mujoco_tasks import Ant, HumanoidV5, MujocoTask, Runner
+from jax_es.envs.robot import write_model
 
 
 class Wall(NamedTuple):

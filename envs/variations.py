@@ -20,7 +20,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from envs.mujoco_tasks import MujocoTask
+from jax_es.envs.mujoco_tasks import MujocoTask
 
 NEUTRAL = {
     "mass": 1.0,

@@ -5,7 +5,6 @@ package starts neither JAX nor a simulator.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from jax_es.version import __version__
@@ -126,27 +125,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Lists the public names, as ``help(jax_es)`` shows them."""
     return sorted(__all__)
-
-
-def _check_neighbours() -> None:
-    """Ends a program that would import somebody else's ``models`` or ``envs``.
-
-    ``python -m`` looks for modules in the working directory first.
-    """
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    for name in ("models", "envs"):
-        ours = Path(__file__).parent.parent / name
-        found = Path(getattr(find_spec(name), "origin", None) or name).absolute()
-        if not (found.parent.exists() and found.parent.samefile(ours)):
-            sys.stderr.write(
-                f"error: {found} shadows the package {name} of jax-es ({ours}); use "
-                "the command jax-es, or python -P -m, or start it in another folder.\n"
-            )
-            raise SystemExit(2)
-
-
-# While Python looks for the module that -m names, which is one of our programs.
-if sys.argv[:1] == ["-m"] and any(a.startswith("jax_es") for a in sys.orig_argv):
-    _check_neighbours()

@@ -378,7 +378,7 @@ class EnvConfig:
 
     @property
     def described_by(self) -> str | tuple[int, ...]:
-        """``descriptor`` as :func:`envs.make.make` takes it; ``()`` for none."""
+        """``descriptor`` as :func:`jax_es.envs.make.make` takes it; ``()`` for none."""
         if self.descriptor and not self.descriptor[0].isdecimal():
             return self.descriptor[0]
         return tuple(map(int, self.descriptor))

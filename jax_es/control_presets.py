@@ -8,9 +8,9 @@ beside the weights and a generation takes a second.
 from dataclasses import replace
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.models import AfterstateConfig, LSTMConfig, MLPConfig
 from jax_es.robot_presets import LINEAR, ROBOT_PRESETS, clipup, transformer
 from jax_es.train_config import PolicyConfig, TrainConfig, policy_kind
-from models import AfterstateConfig, LSTMConfig, MLPConfig
 
 _MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
 _ANT = ROBOT_PRESETS["ant"]["mlp"]

@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.models import MLPConfig
 from jax_es.robot_presets import LINEAR, transformer
 from jax_es.train_config import TrainConfig
-from models import MLPConfig
 
 GAMES: dict[str, Any] = {
     "freeway": ("ALE/Freeway-v5", 30.0, 0.03, 1),

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.train_config import TrainConfig
-from models import (
+from jax_es.models import (
     CNNConfig,
     DecisionTransformerConfig,
     ImageDecisionTransformerConfig,
     LSTMConfig,
     MLPConfig,
 )
+from jax_es.train_config import TrainConfig
 
 _SLOTS = RolloutConfig()
 # Where members are small: a step's fixed costs count half as much.

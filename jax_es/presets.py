@@ -24,6 +24,7 @@ from jax_es.config import (
 )
 from jax_es.control_presets import CONTROL_PRESETS
 from jax_es.game_presets import GAME_PRESETS
+from jax_es.models import MLPConfig
 from jax_es.own_presets import OWN_PRESETS
 from jax_es.paper_presets import PAPER_PRESETS, REPERTOIRE_PRESETS, SMALL_PRESETS
 from jax_es.robot_presets import ROBOT_PRESETS
@@ -33,7 +34,6 @@ from jax_es.train_config import (
     TrainConfig,
     policy_kind,
 )
-from models import MLPConfig
 
 DEFAULT_PRESET = "quickstart"
 

@@ -22,15 +22,15 @@ from types import MappingProxyType
 from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.phases import Phase
-from jax_es.train_config import TrainConfig
-from models import (
+from jax_es.models import (
     AnyPolicyConfig,
     DecisionTransformerConfig,
     LinearConfig,
     LSTMConfig,
     MLPConfig,
 )
+from jax_es.phases import Phase
+from jax_es.train_config import TrainConfig
 
 LINEAR = LinearConfig()
 MLP = MLPConfig(hidden_sizes=(32, 32), head_scale=0.1)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import tyro
 
-import models
+from jax_es import models
 from jax_es.checks import (
     ConfigError,
     Count,
@@ -25,6 +25,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.old_names import of_today
 from jax_es.phases import Phase, check_phases, read_phases, written
 from jax_es.spelling import option
 
@@ -301,6 +302,8 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 def from_dict(values: dict[str, Any]) -> TrainConfig:
     """Builds a configuration from :func:`to_dict`'s values, as :func:`from_json`."""
     values = dict(values)
+    if isinstance(env := values.get("env"), dict):
+        values["env"] = of_today(env)
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)
     if isinstance(kind, str) and ":" in kind:

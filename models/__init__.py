@@ -7,7 +7,7 @@ networks themselves are in their own files.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from models.config import (
+from jax_es.models.config import (
     IMAGE_POLICIES,
     AfterstateConfig,
     AnyPolicyConfig,
@@ -21,10 +21,10 @@ from models.config import (
 )
 
 if TYPE_CHECKING:
-    from models.decision_transformer import DecisionTransformerPolicy
-    from models.history import HistoryActor
-    from models.make import make_policy
-    from models.policy import (
+    from jax_es.models.decision_transformer import DecisionTransformerPolicy
+    from jax_es.models.history import HistoryActor
+    from jax_es.models.make import make_policy
+    from jax_es.models.policy import (
         ActionSpec,
         BinaryActions,
         BoxActions,
@@ -68,5 +68,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Imports what needs JAX on first use."""
     if name not in _HOME:
-        raise AttributeError(f"module 'models' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"models.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'jax_es.models' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"jax_es.models.{_HOME[name]}"), name)
+
+
+if __name__ != "jax_es.models":  # from a clone, for one version more
+    importlib.import_module("jax_es.old_names").be_called(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.policy import (
+from jax_es.models.policy import (
     ActionSpec,
     BinaryActions,
     BoxActions,

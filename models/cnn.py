@@ -26,8 +26,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import CNNConfig
-from models.layers import (
+from jax_es.models.config import CNNConfig
+from jax_es.models.layers import (
     Conv,
     Dense,
     fan_in_dense,
@@ -35,8 +35,8 @@ from models.layers import (
     shift,
     symmetric_uniform,
 )
-from models.policy import ActionSpec, check_sizes
-from models.stepwise import FeedForwardPolicy
+from jax_es.models.policy import ActionSpec, check_sizes
+from jax_es.models.stepwise import FeedForwardPolicy
 
 
 def convolutions(

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.cloning import ClonablePolicy
-from models.config import DecisionTransformerConfig
-from models.context import (
+from jax_es.models.cloning import ClonablePolicy
+from jax_es.models.config import DecisionTransformerConfig
+from jax_es.models.context import (
     Cache,
     Window,
     append,
@@ -33,8 +33,8 @@ from models.context import (
     cache_mask,
     window_tokens,
 )
-from models.layers import Embed, LayerNorm, dropped_out, fan_in_dense
-from models.policy import (
+from jax_es.models.layers import Embed, LayerNorm, dropped_out, fan_in_dense
+from jax_es.models.policy import (
     ActionSpec,
     DiscreteActions,
     check_sizes,
@@ -42,8 +42,8 @@ from models.policy import (
     select_action,
     to_environment,
 )
-from models.return_to_go import next_return_to_go
-from models.transformer import Block
+from jax_es.models.return_to_go import next_return_to_go
+from jax_es.models.transformer import Block
 
 
 class DecisionTransformer(nn.Module):

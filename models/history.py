@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.decision_transformer import DecisionTransformerPolicy
-from models.policy import BoxActions
+from jax_es.models.decision_transformer import DecisionTransformerPolicy
+from jax_es.models.policy import BoxActions
 
 
 @dataclasses.dataclass(frozen=True)
 class HistoryActor:
-    """Maps vectors of ``envs.history.HistoryObservation`` to actions.
+    """Maps vectors of ``jax_es.envs.history.HistoryObservation`` to actions.
 
     Raises:
         ValueError: the policy keeps a cache, or its actions are discrete.

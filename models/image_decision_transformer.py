@@ -21,13 +21,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.decision_transformer import (
+from jax_es.models.decision_transformer import (
     DecisionTransformer,
     DecisionTransformerPolicy,
 )
-from models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
-from models.policy import DiscreteActions, check_image
-from models.transformer import Block
+from jax_es.models.layers import Conv, Dense, Embed, LayerNorm, symmetric_uniform
+from jax_es.models.policy import DiscreteActions, check_image
+from jax_es.models.transformer import Block
 
 SMALLEST_IMAGE = 36
 """Rows and columns of which the three convolutions leave one."""

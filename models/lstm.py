@@ -10,10 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import LSTMConfig
-from models.layers import Dense, fan_in_dense, symmetric_uniform
-from models.policy import ActionSpec, check_sizes
-from models.stepwise import StepwisePolicy
+from jax_es.models.config import LSTMConfig
+from jax_es.models.layers import Dense, fan_in_dense, symmetric_uniform
+from jax_es.models.policy import ActionSpec, check_sizes
+from jax_es.models.stepwise import StepwisePolicy
 
 
 class LSTMState(NamedTuple):

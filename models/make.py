@@ -2,8 +2,8 @@
 
 from typing import TypeAlias
 
-from models.cnn import CNNPolicy
-from models.config import (
+from jax_es.models.cnn import CNNPolicy
+from jax_es.models.config import (
     IMAGE_POLICIES,
     AfterstateConfig,
     AnyPolicyConfig,
@@ -13,11 +13,11 @@ from models.config import (
     LSTMConfig,
     MLPConfig,
 )
-from models.decision_transformer import DecisionTransformerPolicy
-from models.image_decision_transformer import ImageDecisionTransformerPolicy
-from models.lstm import LSTMPolicy
-from models.mlp import AfterstatePolicy, MLPPolicy
-from models.policy import ActionSpec, binned
+from jax_es.models.decision_transformer import DecisionTransformerPolicy
+from jax_es.models.image_decision_transformer import ImageDecisionTransformerPolicy
+from jax_es.models.lstm import LSTMPolicy
+from jax_es.models.mlp import AfterstatePolicy, MLPPolicy
+from jax_es.models.policy import ActionSpec, binned
 
 AnyPolicy: TypeAlias = (
     MLPPolicy

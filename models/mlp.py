@@ -10,10 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import AfterstateConfig, MLPConfig
-from models.layers import fan_in_dense
-from models.policy import ActionSpec, check_sizes
-from models.stepwise import FeedForwardPolicy
+from jax_es.models.config import AfterstateConfig, MLPConfig
+from jax_es.models.layers import fan_in_dense
+from jax_es.models.policy import ActionSpec, check_sizes
+from jax_es.models.stepwise import FeedForwardPolicy
 
 ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu}
 

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from models import layers
-from models.config import PolicyConfig
-from models.policy import ActionSpec, check_sizes
-from models.stepwise import FeedForwardPolicy, StepwisePolicy
+from jax_es.models import layers
+from jax_es.models.config import PolicyConfig
+from jax_es.models.policy import ActionSpec, check_sizes
+from jax_es.models.stepwise import FeedForwardPolicy, StepwisePolicy
 
 _READ = {
     nn.Dense: ("kernel", "bias"),

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import PolicyConfig
+from jax_es.models.config import PolicyConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.config import CommandedConfig, DecisionTransformerConfig
+from jax_es.models.config import CommandedConfig, DecisionTransformerConfig
 
 
 def next_return_to_go(

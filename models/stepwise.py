@@ -13,10 +13,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.cloning import ClonablePolicy
-from models.config import PolicyConfig
-from models.policy import ActionSpec, select_action, to_environment
-from models.return_to_go import next_return_to_go
+from jax_es.models.cloning import ClonablePolicy
+from jax_es.models.config import PolicyConfig
+from jax_es.models.policy import ActionSpec, select_action, to_environment
+from jax_es.models.return_to_go import next_return_to_go
 
 
 class StepwisePolicy(abc.ABC):

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers import Dense, LayerNorm, dropped_out
+from jax_es.models.layers import Dense, LayerNorm, dropped_out
 
 ACTIVATIONS = {"relu": nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)}
 

@@ -47,7 +47,7 @@ done
 "$python" - <<'END' # the guide's picture
 import numpy
 
-from envs.traps import CUL_DE_SAC
+from jax_es.envs.traps import CUL_DE_SAC
 from jax_es.analysis.positions import positions
 
 titles = {"es": "ES", "ns": "NS-ES", "nsr": "NSR-ES, w = 1/4", "longnsra": "NSRA-ES, 1500 generations"}

@@ -29,6 +29,7 @@ from jax_es.config import (
 )
 from jax_es.es.noise import FullNoise, make_noise
 from jax_es.es.novelty import NoveltyOptions
+from jax_es.models import DecisionTransformerConfig
 from jax_es.presets import PRESETS
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import records_so_far
@@ -36,7 +37,6 @@ from jax_es.runs.wording import significant
 from jax_es.train_config import differences
 from jax_es.training.build import TrainConfig, make_policy
 from jax_es.training.train_policy import train_policy
-from models import DecisionTransformerConfig
 
 ROOT = Path(__file__).parent.parent
 GENERATED = re.compile(r"<!-- results: [\w-]+ -->.*?<!-- end: ", flags=re.DOTALL)

@@ -13,10 +13,10 @@ import pytest
 from gymnasium import wrappers
 
 import jax_es
-from envs.make import make
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.envs.make import make
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.runs import checkpoint
-from models import DecisionTransformerConfig, MLPConfig
 from tests.made_runs import SHORT, save_run
 
 LIMIT = 6
@@ -56,7 +56,7 @@ for name in ("hidden_0", "hidden_1", "head"):
     layer = state["es"]["mean"][name]
     x = np.tanh(x @ layer["kernel"] + layer["bias"])
 np.save(actions, x)
-assert "jax_es" not in sys.modules and "models" not in sys.modules
+assert "jax_es" not in sys.modules
 """
 
 

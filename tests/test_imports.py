@@ -88,7 +88,7 @@ HOMES = {
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
     *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
-    "streams",
+    *("streams", "old_names"),
     *("presets", "paper_presets", "robot_presets", "control_presets", "game_presets"),
     "own_presets",
 }
@@ -110,6 +110,7 @@ DEVICE_FILE = "jax_es/rollout/devices.py"
 # Files that import by a name, always of their own package.
 LAZY = {
     *("jax_es/__init__.py", "jax_es/__main__.py", "models/__init__.py"),
+    *("envs/__init__.py", "jax_es/old_names.py"),
     *("jax_es/runs/trust.py", "envs/make.py"),  # the user's own modules
     JAX_ENVS,
 }
@@ -121,12 +122,14 @@ def violations(path: str, source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         where = f"{path}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
-            packages = {alias.name.split(".")[0] for alias in node.names}
+            packages = {package_of(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield f"{where} imports relatively"
                 continue
-            packages = {str(node.module).split(".")[0]}
+            packages = {
+                package_of(f"{node.module}.{alias.name}") for alias in node.names
+            }
         else:
             packages = set()
         for package in packages - sys.stdlib_module_names - ALLOWED[room] - {room}:
@@ -149,6 +152,12 @@ def violations(path: str, source: str) -> Iterator[str]:
                 yield f"{path} imports jax_es/{module}"
 
 
+def package_of(module: str) -> str:
+    """Returns the package of a module, ``models`` of ``jax_es.models.mlp``."""
+    first, second, *_ = f"{module}.".split(".")
+    return second if first == "jax_es" and second in ROOMS[1:] else first
+
+
 def level_of(name: str) -> tuple[int, str]:
     """Returns the level and folder of a module of jax_es, as ``rollout/slots``."""
     folder, inside, _ = name.partition("/")
@@ -162,7 +171,7 @@ def modules_of_jax_es(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.startswith("jax_es."):
+                if package_of(alias.name) == "jax_es" and "." in alias.name:
                     yield alias.name.removeprefix("jax_es.").replace(".", "/")
         if isinstance(node, ast.ImportFrom) and node.module:
             room, _, module = node.module.partition(".")
@@ -171,7 +180,7 @@ def modules_of_jax_es(source: str) -> Iterator[str]:
                 for alias in node.names
                 if (REPOSITORY / room / module / f"{alias.name}.py").exists()
             ]
-            if room == "jax_es":
+            if package_of(node.module) == "jax_es" and (module or names):
                 yield from names or [module.replace(".", "/")]
 
 
@@ -238,7 +247,7 @@ def test_no_module_but_those_of_evosax_starts_jax():
     loading = {*HOMES["evosax"], "es/cem"}
     names = [path.removesuffix(".py") for path in sources()]
     modules = [
-        name.replace("/", ".")
+        f"jax_es.{name.removeprefix('jax_es/').replace('/', '.')}"
         for name in names
         if name.removeprefix("jax_es/") not in loading and "__" not in name
     ]
@@ -257,8 +266,9 @@ def test_no_module_but_those_of_evosax_starts_jax():
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
-        ("models/mlp.py", "from envs.make import make", "imports envs"),
-        ("jax_es/rollout/engine.py", "from models import MLPConfig", "imports models"),
+        ("models/mlp.py", "from jax_es.envs.make import make", "imports envs"),
+        ("jax_es/rollout/engine.py", "import jax_es.models.mlp", "imports models"),
+        ("jax_es/rollout/engine.py", "from jax_es import models", "imports models"),
         ("jax_es/train.py", "def f():\n  import evosax", ":2 imports evosax"),
         ("jax_es/es/noise.py", "from .types import PyTree", "imports relatively"),
         ("jax_es/es/noise.py", "import_module('envs')", "cannot read"),

@@ -51,7 +51,7 @@ def wheel(tmp_path_factory):
     source = folder / "source"  # setuptools would leave its build in the clone
     for room in ("jax_es", "models", "envs"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / room, source / room, ignore=ignored)
+        shutil.copytree(ROOT / room, source / room, symlinks=True, ignore=ignored)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
     run(sys.executable, "-m", "venv", "builder", cwd=folder)
@@ -73,9 +73,17 @@ def wheel(tmp_path_factory):
 @pytest.mark.slow
 def test_an_installed_wheel_trains_outside_the_clone(wheel, tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for room in ("jax_es", "models", "envs"):
-        files = (*(ROOT / room).rglob("*.py"), *(ROOT / room).rglob("*.typed"))
-        assert {path.relative_to(ROOT).as_posix() for path in files} <= names
+    kinds = (".py", ".typed", ".xml", ".html", ".mplstyle")
+    rooms = {"jax_es": ROOT / "jax_es"}
+    rooms |= {f"jax_es/{room}": ROOT / room for room in ("models", "envs")}
+    assert {name for name in names if name.startswith("jax_es/")} == {
+        f"{room}/{path.relative_to(folder).as_posix()}"
+        for room, folder in rooms.items()
+        for path in folder.rglob("*")
+        if path.suffix in kinds and not path.is_symlink()
+    }
+    others = {name.split("/")[0] for name in names} - {"jax_es"}
+    assert [name.endswith(".dist-info") for name in others] == [True]
     assert {"jax_es/analysis/page.html", "jax_es/analysis/style.mplstyle"} <= names
     # An environment with nothing of ours; what ours depends on is borrowed.
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
@@ -108,8 +116,7 @@ def test_the_oldest_and_the_newest_python_read_it(wheel, tmp_path):
     for python in works:
         said = run(python, "-m", "jax_es", "--version", cwd=tmp_path)
         assert said == f"jax-es {jax_es.__version__}\n"
-        rooms = ("jax_es", "models", "envs")
-        run(python, "-m", "compileall", "-qf", *rooms, cwd=tmp_path)
+        run(python, "-m", "compileall", "-qf", "jax_es", cwd=tmp_path)
 
 
 def test_one_version_is_said_everywhere():
@@ -140,6 +147,7 @@ def test_the_container_installs_as_the_readme_says():
     assert all((ROOT / name).exists() for name in names)
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert {p.split(".")[0] for p in packages["setuptools"]["packages"]} <= names
+    assert {"models", "envs"} <= names  # what links in jax_es lead to
     assert {"pyproject.toml", "constraints.txt", PROJECT["readme"]} <= names
     assert steps["ENTRYPOINT"] == ['["jax-es"]'] and "jax-es" in PROJECT["scripts"]
 

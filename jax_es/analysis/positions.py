@@ -50,8 +50,8 @@ def positions(
 
     Args:
         panels: ``[m, 2]`` by title, in order of time.
-        walls: boxes as of :mod:`envs.traps`: centre, half length along x, half width
-            along y.
+        walls: boxes as of :mod:`jax_es.envs.traps`: centre, half length along x, half
+            width along y.
         columns: panels side by side.
     """
     from matplotlib.patches import Rectangle

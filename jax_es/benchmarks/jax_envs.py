@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from envs.jax_env import JaxEnvironment, Step
-from envs.physics import calls_per_second
 from jax_es.benchmarks.measure import SLICE_SECONDS, Network, roll, run, watch
 from jax_es.benchmarks.rows import IN_JAX, Row, Work
+from jax_es.envs.jax_env import JaxEnvironment, Step
+from jax_es.envs.physics import calls_per_second
 from jax_es.presets import preset
-from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
 from jax_es.training.generation import initial_state, population_tasks
 from jax_es.training.parts import Parts, build
@@ -84,18 +84,15 @@ def in_jax(row: Row, work: Work) -> dict[str, Any]:
 def config_of(name: str, work: Work) -> TrainConfig:
     """Returns the configuration of one of ``IN_JAX``."""
     chosen = IN_JAX[name]
-    values = to_dict(preset(chosen.preset, chosen.policy))
-    values["phases"] = ()
-    for section, changes in chosen.changes.items():
-        values[section] |= changes
-    if work.num_slots:
-        values["rollout"]["num_slots"] = work.num_slots
-    values["es"] |= {
-        "num_pairs": MEMBERS // 2,
-        "max_num_pairs": None,
-        "interactions_per_generation": None,
+    changes = {
+        "phases": (),
+        "es.num_pairs": MEMBERS // 2,
+        "es.max_num_pairs": None,
+        "es.interactions_per_generation": None,
+        **chosen.changes,
+        **work.slots(),
     }
-    return with_machine(from_dict(values))
+    return with_machine(preset(chosen.preset, chosen.policy).replace(changes))
 
 
 def steps_alone(parts: Parts, seconds: float) -> float:

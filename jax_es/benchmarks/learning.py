@@ -8,7 +8,6 @@ but bodies move by random actions in both, so that both simulate the same.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import statistics
 import time
@@ -18,12 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.benchmarks.rows import LEARNING, Row, Work
+from jax_es.envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.presets import preset
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.tasks import Tasks
-from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
 from jax_es.training.generation import (
     TrainState,
@@ -85,17 +84,13 @@ def _moved_at_random(parts: Parts) -> Iterator[None]:
 def config_of(name: str, work: Work) -> TrainConfig:
     """Returns the configuration of one of :data:`LEARNING`."""
     chosen = LEARNING[name]
-    values = to_dict(preset(chosen.preset, chosen.policy))
-    values["phases"] = ()
-    for section, changes in chosen.changes.items():
-        values[section] |= changes
-    config = from_dict(values)
-    rollout = dataclasses.replace(
-        config.rollout,
-        num_slots=work.num_slots or config.rollout.num_slots,
-        num_groups=work.num_groups,
-    )
-    config = dataclasses.replace(config, rollout=rollout)
+    changes = {
+        "phases": (),
+        "rollout.num_groups": work.num_groups,
+        **chosen.changes,
+        **work.slots(),
+    }
+    config = preset(chosen.preset, chosen.policy).replace(changes)
     return with_machine(config, num_tasks=config.tasks_of_long_episodes)
 
 

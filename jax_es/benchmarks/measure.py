@@ -22,18 +22,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from envs.cores import available_cores, use_cores
-from envs.physics import (
-    EPISODE_LENGTHS,
-    GAME_LENGTH,
-    WARM_UP_STEPS,
-    Regime,
-    calls_per_second,
-    random_actions,
-    random_lengths,
-    remaining_lengths,
-    simulator_speed,
-)
 from jax_es.benchmarks.learning import falls, learning
 from jax_es.benchmarks.rows import (
     GAMES,
@@ -46,6 +34,18 @@ from jax_es.benchmarks.rows import (
     config_of,
 )
 from jax_es.cli.train_program import start_jax
+from jax_es.envs.cores import available_cores, use_cores
+from jax_es.envs.physics import (
+    EPISODE_LENGTHS,
+    GAME_LENGTH,
+    WARM_UP_STEPS,
+    Regime,
+    calls_per_second,
+    random_actions,
+    random_lengths,
+    remaining_lengths,
+    simulator_speed,
+)
 from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import OpenAIES, openai_es
 from jax_es.rollout.evaluator import RolloutProgress

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from jax_es.checks import ConfigError, Count, Positive, Range, check_fields
 from jax_es.presets import preset
-from jax_es.train_config import TrainConfig, from_dict, to_dict
+from jax_es.train_config import TrainConfig
 
 NETWORKS = {
     "humanoid-mlp": {},
@@ -56,8 +56,8 @@ class Learning(NamedTuple):
     policy: str
     mean_length: int
     """Of its episodes, in environment steps; 1000 is all of them."""
-    changes: Mapping[str, dict[str, Any]] = MappingProxyType({})
-    """What is changed about the preset's fields, by section."""
+    changes: Mapping[str, Any] = MappingProxyType({})
+    """What is changed about the preset, as :meth:`TrainConfig.replace` takes it."""
 
 
 LEARNING = {  # docs/results/index.md says the command of the last
@@ -74,8 +74,12 @@ LEARNING = {  # docs/results/index.md says the command of the last
         "decision-transformer",
         65,
         {
-            "policy": {"context_length": 20, "width": 128, "num_layers": 3},
-            "es": {"perturbation": "low-rank", "rank": 1, "sigma": 0.02},
+            "policy.context_length": 20,
+            "policy.width": 128,
+            "policy.num_layers": 3,
+            "es.perturbation": "low-rank",
+            "es.rank": 1,
+            "es.sigma": 0.02,
         },
     ),
 }
@@ -87,19 +91,23 @@ class InJax(NamedTuple):
 
     preset: str
     policy: str
-    changes: Mapping[str, dict[str, Any]]
-    """What is changed about the preset's fields, by section."""
+    changes: Mapping[str, Any]
+    """What is changed about the preset, as :meth:`TrainConfig.replace` takes it."""
 
 
 _CARTPOLE = {
-    "env": {"id": "gymnax:CartPole-v1"},
-    "rollout": {"num_slots": 256},
-    "policy": {"sample_actions": False},
+    "env.id": "gymnax:CartPole-v1",
+    "rollout.num_slots": 256,
+    "policy.sample_actions": False,
 }
 _ANT = {
-    "env": {"id": "brax:ant", "kwargs": {"backend": "spring"}},
-    "rollout": {"num_slots": 64, "num_substeps": None, "integrator": None},
+    "env.id": "brax:ant",
+    "env.kwargs.backend": "spring",
+    "rollout.num_slots": 64,
+    "rollout.num_substeps": None,
+    "rollout.integrator": None,
 }
+_BREAKOUT = {"env.id": "gymnax:Breakout-MinAtar", "rollout.num_slots": 256}
 
 IN_JAX = {
     "cartpole-linear": InJax("own-discrete", "linear", _CARTPOLE),
@@ -108,20 +116,12 @@ IN_JAX = {
         "mlp",
         {
             **_CARTPOLE,
-            "policy": {"hidden_sizes": (64, 64), "sample_actions": False},
-            "es": {"perturbation": "full"},
+            "policy.hidden_sizes": (64, 64),
+            "es.perturbation": "full",
         },
     ),
-    "breakout-cnn": InJax(
-        "own-grid",
-        "cnn",
-        {"env": {"id": "gymnax:Breakout-MinAtar"}, "rollout": {"num_slots": 256}},
-    ),
-    "breakout-mlp": InJax(
-        "own-grid",
-        "mlp",
-        {"env": {"id": "gymnax:Breakout-MinAtar"}, "rollout": {"num_slots": 256}},
-    ),
+    "breakout-cnn": InJax("own-grid", "cnn", _BREAKOUT),
+    "breakout-mlp": InJax("own-grid", "mlp", _BREAKOUT),
     "ant-linear": InJax("ant", "linear", _ANT),
     "ant-dt": InJax("ant", "decision-transformer", _ANT),
 }
@@ -227,12 +227,14 @@ class Work:
     four times as long."""
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         check_fields(self)
+
+    def slots(self) -> dict[str, int]:
+        """Returns the change of a configuration that ``num_slots`` asks for."""
+        return {"rollout.num_slots": self.num_slots} if self.num_slots else {}
 
 
 def config_of(network: str) -> TrainConfig:
     """Returns the configuration of one of :data:`NETWORKS`."""
-    values = to_dict(preset(network.partition("+")[0]))
-    values["policy"] |= NETWORKS[network]
-    return from_dict(values)
+    changes = {f"policy.{name}": value for name, value in NETWORKS[network].items()}
+    return preset(network.partition("+")[0]).replace(changes)

@@ -147,7 +147,7 @@ def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:
         return f"error: {error}", USAGE_ERROR
     if not isinstance(error, Exception):  # --help ends by SystemExit
         return None
-    from envs.faults import EnvironmentFailure  # late: it loads Gymnasium
+    from jax_es.envs.faults import EnvironmentFailure  # late: it loads Gymnasium
 
     if isinstance(error, EnvironmentFailure):
         notes = getattr(error, "__notes__", [f"{DEBUG_OPTION} shows its traceback"])

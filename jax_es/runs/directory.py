@@ -63,7 +63,7 @@ from jax_es.train_config import (
 )
 
 if TYPE_CHECKING:
-    from envs.faults import EnvironmentFailure
+    from jax_es.envs.faults import EnvironmentFailure
 
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
@@ -238,7 +238,7 @@ class RunDirectory:
                 yield
             except Exception as error:
                 # Late: it loads the simulators, and --help reads this file.
-                from envs.faults import EnvironmentFailure
+                from jax_es.envs.faults import EnvironmentFailure
 
                 if isinstance(error, EnvironmentFailure) and self.file == CONFIG_FILE:
                     self._log_failure(error)
@@ -422,7 +422,7 @@ def resume_options(run: RunDirectory) -> str:
     where = "" if parent == "runs" else f" --runs-dir {parent}"
     workers = ""
     if run.exists() and run.config().rollout.shard_size is not None:
-        from envs.cores import available_cores  # late: it loads JAX
+        from jax_es.envs.cores import available_cores  # late: it loads JAX
 
         workers = f" --workers {available_cores()}"  # any number gives the same
     return f"--resume --name {name}{where}{trust_option(run)}{workers}"

@@ -134,7 +134,7 @@ def find(option: str, target: str) -> Any:
             f"{option} {target} cannot be imported ({error}); {expected} installed."
         ) from error
     except (Exception, SystemExit) as error:
-        from envs.faults import failure  # late: it loads Gymnasium
+        from jax_es.envs.faults import failure  # late: it loads Gymnasium
 
         raise failure(f"{option} {target}", "when it was imported", error) from error
     return found

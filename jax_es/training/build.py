@@ -16,17 +16,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import models
-from envs.atari_env import env_id_of, is_atari, make_single_atari_env, single_atari_spec
-from envs.cores import available_cores
-from envs.damages import Damage, damage
-from envs.damages import damages as named_damages
-from envs.faults import CheckedEnv, being_made
-from envs.gymnasium_env import flattened
-from envs.history import HistoryObservation
-from envs.make import make as make_vector_env
+from jax_es import models
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.envs.atari_env import (
+    env_id_of,
+    is_atari,
+    make_single_atari_env,
+    single_atari_spec,
+)
+from jax_es.envs.cores import available_cores
+from jax_es.envs.damages import Damage, damage
+from jax_es.envs.damages import damages as named_damages
+from jax_es.envs.faults import CheckedEnv, being_made
+from jax_es.envs.gymnasium_env import flattened
+from jax_es.envs.history import HistoryObservation
+from jax_es.envs.make import make as make_vector_env
 from jax_es.rollout.devices import Devices, local_devices, use_cores
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from envs.faults import blamed
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import ESConfig
+from jax_es.envs.faults import blamed
 from jax_es.es.own_strategy import own_strategy
 from jax_es.es.population import Population
 from jax_es.es.strategy import Strategy

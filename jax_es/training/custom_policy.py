@@ -15,9 +15,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import models
-from envs.faults import failure
+from jax_es import models
 from jax_es.checks import ConfigError, require
+from jax_es.envs.faults import failure
+from jax_es.models.module_policy import FullWeightsPolicy, is_flax_module, wrap
+from jax_es.models.policy import binned
 from jax_es.presets import unknown
 from jax_es.runs.trust import find, target_of
 from jax_es.train_config import (
@@ -27,8 +29,6 @@ from jax_es.train_config import (
     TrainConfig,
 )
 from jax_es.types import Policy
-from models.module_policy import FullWeightsPolicy, is_flax_module, wrap
-from models.policy import binned
 
 AnyPolicy: TypeAlias = PolicyConfig | str | Callable[..., Any] | None
 """Settings of a policy, its kind, or a network as :func:`custom_policy` takes it."""

@@ -111,10 +111,11 @@ def evolve(
     - If that is a dictionary with the collection ``"params"``, as a Flax module's
       ``init`` returns, ``module.apply(variables, inputs)`` works; other collections
       stay as they are. Low-rank noise reaches each ``nn.Dense`` (and the layers of
-      ``models.layers``) as factors: the members share ``variables["params"]``, and
-      the layer's call adds a member's own part from ``variables["perturbation"]``. A
-      matrix that is read by no such call is perturbed in ``"params"``; one that is
-      read both by a layer's call and otherwise must not be.
+      ``jax_es.models.layers``) as factors: the members share
+      ``variables["params"]``, and the layer's call adds a member's own part from
+      ``variables["perturbation"]``. A matrix that is read by no such call is perturbed
+      in ``"params"``; one that is read both by a layer's call and otherwise must not
+      be.
     - Any other pytree is given to the function perturbed.
 
     ``key`` is common to an antithetic pair (or, with ``es.common_seeds`` generation, to

@@ -20,10 +20,10 @@ from jax_es.checks import require
 from jax_es.config import ESConfig
 from jax_es.es.noise import Noise
 from jax_es.es.population import MEAN, AntitheticPopulation
+from jax_es.models.module_policy import perturbing, summed
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.memory import check_memory, num_bytes
 from jax_es.types import PyTree
-from models.module_policy import perturbing, summed
 
 Fitness = Callable[[Any, jax.Array], Any]
 """``(variables, key) → []``, larger is better; see :func:`jax_es.evolve`."""

@@ -123,7 +123,7 @@ class LoadedPolicy:
         env_id: the environment it was trained on.
         env_options: arguments of ``gymnasium.make`` for the same task, such as
             ``max_episode_steps``; on Atari, of
-            ``envs.atari_env.make_single_atari_env``.
+            ``jax_es.envs.atari_env.make_single_atari_env``.
         generation: the updates it has had.
     """
 

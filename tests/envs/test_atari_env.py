@@ -5,15 +5,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.atari_env import (
+from jax_es.envs.atari_env import (
     AtariVectorEnv,
     env_id_of,
     make_single_atari_env,
     rom_name,
     single_atari_spec,
 )
-from envs.atari_game import MAX_EPISODE_STEPS, OBSERVATION_SHAPE
-from envs.make import make
+from jax_es.envs.atari_game import MAX_EPISODE_STEPS, OBSERVATION_SHAPE
+from jax_es.envs.make import make
 from tests.envs.following import follow
 
 

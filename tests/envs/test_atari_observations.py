@@ -7,15 +7,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.atari_env import (
+from jax_es.envs.atari_env import (
     AtariVectorEnv,
     env_id_of,
     make_single_atari_env,
     single_atari_spec,
 )
-from envs.atari_game import AtariOptions, Game
-from envs.faults import EnvironmentFailure
-from envs.make import make
+from jax_es.envs.atari_game import AtariOptions, Game
+from jax_es.envs.faults import EnvironmentFailure
+from jax_es.envs.make import make
 from tests.envs.following import follow
 
 STICKY = {"sticky_actions": 0.25}
@@ -199,7 +199,7 @@ def test_a_script_without_a_guard_steps_games_in_processes(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np\n"
-        "from envs.atari_env import AtariVectorEnv\n"
+        "from jax_es.envs.atari_env import AtariVectorEnv\n"
         "env = AtariVectorEnv('pong', 2, 2, observation='ram')\n"
         "print(env.reset(seed=0)[0].shape)\n"
         "env.close()\n"

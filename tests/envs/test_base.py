@@ -3,7 +3,7 @@
 import gymnasium
 import numpy as np
 
-from envs.base import EpisodeVectorEnv
+from jax_es.envs.base import EpisodeVectorEnv
 
 
 class Careless(EpisodeVectorEnv):

@@ -7,10 +7,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_env import MujocoVectorEnv
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.envs.mujoco_batch import ContactForceBatch
+from jax_es.envs.mujoco_env import MujocoVectorEnv
 from jax_es.training.build import make_env
 from tests.envs.following import follow
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from envs.make import make
+from jax_es.envs.make import make
 
 # One per engine and kind of action; all but Pendulum end by themselves.
 ENV_IDS = ["Humanoid-v5", "CartPole-v1", "Pendulum-v1", "Tetris-v0", "ALE/Pong-v5"]

@@ -4,10 +4,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from envs.damages import BODIES, DAMAGES, WEAK_MOTORS, damage, damages
-from envs.make import make
-from envs.mujoco_tasks import TASKS
-from envs.robot import registered_task
+from jax_es.envs.damages import BODIES, DAMAGES, WEAK_MOTORS, damage, damages
+from jax_es.envs.make import make
+from jax_es.envs.mujoco_tasks import TASKS
+from jax_es.envs.robot import registered_task
 
 
 @pytest.mark.parametrize("name", DAMAGES)

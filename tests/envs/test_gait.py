@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.gait import FEET, PARTS
-from envs.make import make
-from envs.mujoco_tasks import TASKS
+from jax_es.envs.gait import FEET, PARTS
+from jax_es.envs.make import make
+from jax_es.envs.mujoco_tasks import TASKS
 
 NUM_STEPS = 60
 

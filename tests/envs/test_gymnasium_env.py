@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.faults import EnvironmentFailure
-from envs.gymnasium_env import GymnasiumVectorEnv
+from jax_es.envs.faults import EnvironmentFailure
+from jax_es.envs.gymnasium_env import GymnasiumVectorEnv
 from tests.envs.following import follow
 
 NUM_ENVS = 3

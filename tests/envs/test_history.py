@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.history import HistoryObservation
+from jax_es.envs.history import HistoryObservation
 
 
 class Counting(gymnasium.Env):

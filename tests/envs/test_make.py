@@ -3,9 +3,9 @@
 import gymnasium
 import pytest
 
-from envs.gymnasium_env import GymnasiumVectorEnv
-from envs.make import make
-from envs.mujoco_env import MujocoVectorEnv
+from jax_es.envs.gymnasium_env import GymnasiumVectorEnv
+from jax_es.envs.make import make
+from jax_es.envs.mujoco_env import MujocoVectorEnv
 
 
 @pytest.mark.parametrize(

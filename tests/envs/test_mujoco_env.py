@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mujoco.batch import SimulationError
 
-from envs.mujoco_batch import ContactForceBatch
-from envs.mujoco_env import MujocoVectorEnv
+from jax_es.envs.mujoco_batch import ContactForceBatch
+from jax_es.envs.mujoco_env import MujocoVectorEnv
 from tests.envs.following import follow
 
 NUM_ENVS = 3

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from envs import physics
-from envs.mujoco_env import MujocoVectorEnv
-from envs.physics import EPISODE_LENGTHS, Humanoids, random_actions
+from jax_es.envs import physics
+from jax_es.envs.mujoco_env import MujocoVectorEnv
+from jax_es.envs.physics import EPISODE_LENGTHS, Humanoids, random_actions
 
 
 def test_trained_episodes_end_by_their_length_alone():

@@ -4,10 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.faults import EnvironmentFailure
-from envs.gymnasium_env import GymnasiumVectorEnv
-from envs.make import make
-from envs.terrain import (
+from jax_es.envs.faults import EnvironmentFailure
+from jax_es.envs.gymnasium_env import GymnasiumVectorEnv
+from jax_es.envs.make import make
+from jax_es.envs.terrain import (
     DEFAULT,
     HARDCORE,
     TERRAIN_HEIGHT,

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.make import make
-from envs.tetris import HEIGHT, NUM_PLACEMENTS, PIECES, WIDTH, TetrisVectorEnv
+from jax_es.envs.make import make
+from jax_es.envs.tetris import HEIGHT, NUM_PLACEMENTS, PIECES, WIDTH, TetrisVectorEnv
 from tests.envs.following import follow
 
 

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.make import make
-from envs.traps import PointTrap
+from jax_es.envs.make import make
+from jax_es.envs.traps import PointTrap
 from tests.envs.following import follow
 
 IDS = ("PointFlat-v0", "PointTrap-v0", "AntTrap-v0", "HumanoidTrap-v0")

@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.make import make
-from envs.mujoco_env import MujocoVectorEnv
-from envs.variations import NEUTRAL
+from jax_es.envs.make import make
+from jax_es.envs.mujoco_env import MujocoVectorEnv
+from jax_es.envs.variations import NEUTRAL
 from tests.envs.following import follow
 from tests.envs.varied import Varied
 

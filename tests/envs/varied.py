@@ -4,7 +4,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from envs.variations import NEUTRAL
+from jax_es.envs.variations import NEUTRAL
 
 
 class Varied(gymnasium.Wrapper):

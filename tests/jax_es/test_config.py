@@ -14,6 +14,13 @@ import pytest
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
+from jax_es.models import (
+    IMAGE_POLICIES,
+    AfterstateConfig,
+    DecisionTransformerConfig,
+    LinearConfig,
+    MLPConfig,
+)
 from jax_es.presets import (
     DEFAULT_PRESET,
     FINE_TUNED,
@@ -35,13 +42,6 @@ from jax_es.training.build import (
     with_machine,
 )
 from jax_es.training.parts import build
-from models import (
-    IMAGE_POLICIES,
-    AfterstateConfig,
-    DecisionTransformerConfig,
-    LinearConfig,
-    MLPConfig,
-)
 
 
 def test_an_impossible_value_names_field_value_and_bound():
@@ -128,6 +128,19 @@ def test_a_run_from_before_the_rule_reads_constants():
     assert from_dict(stored).rollout.hide_constants
     del stored["rollout"]["hide_constants"]
     assert not from_dict(stored).rollout.hide_constants
+
+
+def test_a_run_from_before_named_our_environments_otherwise():
+    """When ``jax_es.envs`` was ``envs``; the user's own modules stay as they are."""
+    stored = to_dict(preset("tetris"))
+    for old, new in (
+        ("envs.tetris:Tetris-v0", "jax_es.envs.tetris:Tetris-v0"),
+        ("envs:HalfCheetahNoBackFoot-v0", "jax_es.envs:HalfCheetahNoBackFoot-v0"),
+        ("envs.mine:Walker-v0", "envs.mine:Walker-v0"),
+    ):
+        stored["env"] |= {"id": old, "kwargs": {"tasks": [old, 1]}}
+        env = from_dict(json.loads(json.dumps(stored))).env
+        assert (env.id, env.kwargs) == (new, {"tasks": [new, 1]})
 
 
 @pytest.mark.parametrize("name", [n for n in PRESETS if PRESETS[n].env.id])

@@ -13,6 +13,7 @@ import safetensors.numpy
 from jax_es import evaluate
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.export import Arguments, export, main
+from jax_es.models import DecisionTransformerConfig, LSTMConfig
 from jax_es.runs.digests import write_digests
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.exported import restore, write_weights
@@ -20,7 +21,6 @@ from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import evaluation_record
 from jax_es.training.build import TrainConfig
 from jax_es.training.load_policy import load_policy
-from models import DecisionTransformerConfig, LSTMConfig
 from tests.made_runs import TINY, save_run
 
 POLICIES = {

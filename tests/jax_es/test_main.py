@@ -1,4 +1,4 @@
-"""All programs as one command, what they import for help, and what shadows them."""
+"""All programs as one command, what they import for help, and their neighbours."""
 
 import importlib.metadata
 import itertools
@@ -106,18 +106,34 @@ def test_lr_is_the_learning_rate():
     )
 
 
-@pytest.mark.parametrize("shadow", ["models/__init__.py", "envs/__init__.py"])
-def test_a_package_that_shadows_ours_is_named_in_one_line(shadow, tmp_path):
-    (tmp_path / shadow).parent.mkdir()
-    (tmp_path / shadow).touch()
-    done = python("-m", "jax_es.plot", "--help", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert f"error: {tmp_path / shadow} shadows the package" in line
-    assert str(ROOT / Path(shadow).parts[0]) in line
-    # -P: the working directory is not searched; nor is it for a script.
-    done = python("-P", "-m", "jax_es.plot", "--help", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_project_may_have_folders_of_its_own_called_models_and_envs(tmp_path):
+    """``python -m`` looks in the working directory first."""
+    for name in ("models", "envs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    tiny = (
+        "inverted-pendulum --policy mlp --policy.hidden-sizes 4 --es.num-pairs 2 "
+        "--num-generations 1 --evaluation.num-episodes 1 --name one"
+    )
+    for arguments in (f"train {tiny}", "evaluate runs/one --episodes 1"):
+        program, *rest = arguments.split()
+        done = python("-m", f"jax_es.{program}", *rest, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_old_names_are_the_same_modules_in_a_clone():
+    program = """
+import models, envs.tetris
+from models.mlp import MLPPolicy
+import jax_es.envs.tetris, jax_es.models.mlp
+assert models is jax_es.models and envs.tetris is jax_es.envs.tetris
+assert MLPPolicy is jax_es.models.mlp.MLPPolicy
+assert models.mlp.__spec__.name == "jax_es.models.mlp"
+"""
+    done = python("-c", program, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "")
+    for name in ("models", "envs"):
+        assert done.stderr.count(f"FutureWarning: {name} is jax_es.{name} now") == 1
 
 
 def test_a_reader_who_has_seen_enough_gets_no_traceback():

@@ -10,12 +10,12 @@ from jax_es.analysis import curves, figures
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig
 from jax_es.evaluation.conditions import BASE, Condition, Evaluation
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.training.build import TrainConfig
-from models import DecisionTransformerConfig, MLPConfig
 
 ROOT = Path(__file__).parents[2]
 

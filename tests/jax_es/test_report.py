@@ -16,12 +16,12 @@ import pytest
 from jax_es import report, train
 from jax_es.analysis.page import render
 from jax_es.config import EnvConfig, ESConfig
+from jax_es.models import LSTMConfig, MLPConfig
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.reproduce import command
 from jax_es.training.build import TrainConfig
-from models import LSTMConfig, MLPConfig
 from tests.jax_es.test_plot import make_run, record
 
 EVIL = '<script>alert(1)</script> & <b>"quoted"\''

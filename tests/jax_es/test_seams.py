@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from evosax.algorithms import SNES
 
-from envs.make import make
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.envs.make import make
 from jax_es.es.evosax_bridge import evosax_strategy
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MaterializedPopulation, MeanPopulation
+from jax_es.models import BoxActions, DecisionTransformerConfig, MLPConfig, make_policy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
 from jax_es.train_config import TrainConfig
 from jax_es.training.generation import initial_state, population_tasks, run_generation
 from jax_es.training.parts import build
-from models import BoxActions, DecisionTransformerConfig, MLPConfig, make_policy
 from tests.probe_envs import TargetEnv
 
 CHEETAH = TrainConfig(

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from models.policy import select_action
+from jax_es.models.policy import select_action
 
 
 def materialised(perturbation: Any, mean: Any) -> Any:

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_es.types import ClonablePolicy
-from models import (
+from jax_es.models import (
     BoxActions,
     CNNConfig,
     DecisionTransformerConfig,
@@ -18,9 +17,10 @@ from models import (
     MLPConfig,
     make_policy,
 )
-from models.cloning import action_loss
-from models.image_decision_transformer import ImageDecisionTransformerPolicy
-from models.policy import from_environment, to_environment
+from jax_es.models.cloning import action_loss
+from jax_es.models.image_decision_transformer import ImageDecisionTransformerPolicy
+from jax_es.models.policy import from_environment, to_environment
+from jax_es.types import ClonablePolicy
 from tests.models.perturbed import QUICKLY, random_inputs, run
 
 BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))

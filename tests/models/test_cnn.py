@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jax_es.es.noise import LowRankNoise
+from jax_es.models import CNNConfig, DiscreteActions, make_policy
 from jax_es.types import needs_reference
-from models import CNNConfig, DiscreteActions, make_policy
 from tests.models.perturbed import inputs_of, perturbed, random_member, run
 
 IMAGE = 2, 28, 24

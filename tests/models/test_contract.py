@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jax_es.es.noise import LowRankNoise
-from jax_es.types import Policy
-from models import (
+from jax_es.models import (
     AfterstateConfig,
     BinaryActions,
     BoxActions,
@@ -18,6 +17,7 @@ from models import (
     MultiDiscreteActions,
     make_policy,
 )
+from jax_es.types import Policy
 from tests.models.perturbed import (
     QUICKLY,
     inputs_of,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
+from jax_es.models import (
     BoxActions,
     DecisionTransformerConfig,
     DecisionTransformerPolicy,

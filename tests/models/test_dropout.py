@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
+from jax_es.models import (
     BoxActions,
     DecisionTransformerConfig,
     DiscreteActions,
@@ -14,8 +14,8 @@ from models import (
     make_policy,
     transformer,
 )
-from models.layers import Dense, dropped_out
-from models.transformer import attend
+from jax_es.models.layers import Dense, dropped_out
+from jax_es.models.transformer import attend
 from tests.models.perturbed import QUICKLY
 
 SMALL = {"context_length": 3, "width": 8, "num_layers": 2, "num_heads": 2}

@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from envs.history import HistoryObservation
-from models import (
+from jax_es.envs.history import HistoryObservation
+from jax_es.models import (
     BoxActions,
     DecisionTransformerConfig,
     DecisionTransformerPolicy,
     DiscreteActions,
     HistoryActor,
 )
-from models.policy import from_environment
+from jax_es.models.policy import from_environment
 from tests.envs.test_history import Counting
 
 ACTIONS = BoxActions((0.0, -1.0), (4.0, 1.0))
@@ -30,7 +30,7 @@ CONFIG = DecisionTransformerConfig(
 
 @pytest.mark.parametrize("context_length", [1, 4])
 def test_acts_as_the_policy_does_step_by_step(context_length, random_params):
-    """On the vectors of ``envs.history``, whose layout ``tests/envs`` tests by hand."""
+    """On the vectors of ``envs/history.py``, whose layout ``tests/envs`` tests."""
     config = dataclasses.replace(CONFIG, context_length=context_length)
     policy = DecisionTransformerPolicy(config, 2, ACTIONS)
     variables = {"params": random_params(policy)}

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
+from jax_es.models import (
     BoxActions,
     DiscreteActions,
     ImageDecisionTransformerConfig,
     make_policy,
 )
-from models.image_decision_transformer import ImageDecisionTransformerPolicy
+from jax_es.models.image_decision_transformer import ImageDecisionTransformerPolicy
 from tests.models.perturbed import QUICKLY, inputs_of, run
 
 IMAGE = 2, 36, 36

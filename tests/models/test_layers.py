@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers import Conv, Dense, Embed, LayerNorm, fan_in_dense
+from jax_es.models.layers import Conv, Dense, Embed, LayerNorm, fan_in_dense
 from tests.models.perturbed import perturbed, random_perturbation
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from jax_es.es.noise import FullNoise, LowRankNoise, member_key
-from models import layers
-from models.config import PolicyConfig
-from models.module_policy import (
+from jax_es.models import layers
+from jax_es.models.config import PolicyConfig
+from jax_es.models.module_policy import (
     FullWeightsPolicy,
     ModulePolicy,
     RecurrentModulePolicy,
 )
-from models.policy import BoxActions, DiscreteActions
+from jax_es.models.policy import BoxActions, DiscreteActions
 
 BOX = BoxActions((-2.0, -1.0), (2.0, 1.0))
 SHAPE = (10, 9, 3)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
+from jax_es.models import (
     AfterstateConfig,
     BinaryActions,
     BoxActions,
@@ -14,9 +14,9 @@ from models import (
     MultiDiscreteActions,
     make_policy,
 )
-from models.cloning import action_loss
-from models.mlp import MLPPolicy
-from models.policy import (
+from jax_es.models.cloning import action_loss
+from jax_es.models.mlp import MLPPolicy
+from jax_es.models.policy import (
     PolicyConfig,
     binned,
     from_environment,

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from models import (
+from jax_es.models import (
     BoxActions,
     CNNConfig,
     DecisionTransformerConfig,

@@ -9,7 +9,7 @@ from jax_es import plot
 from jax_es.analysis import aggregate, curves
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
-from models import LSTMConfig, MLPConfig
+from jax_es.models import LSTMConfig, MLPConfig
 from tests.jax_es.test_plot import make_run
 
 

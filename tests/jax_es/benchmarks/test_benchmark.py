@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from envs import physics
 from jax_es import benchmark
 from jax_es.benchmarks import jax_envs, learning, measure
 from jax_es.benchmarks.rows import (
@@ -19,6 +18,7 @@ from jax_es.benchmarks.rows import (
     choose,
     config_of,
 )
+from jax_es.envs import physics
 
 NETWORK = "humanoid-mlp-fast"
 TINY = Work(num_slots=4, seconds=0.01)

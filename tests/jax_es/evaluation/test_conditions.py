@@ -25,6 +25,7 @@ from jax_es.evaluation.conditions import (
 )
 from jax_es.evaluation.quantization import round_weights
 from jax_es.evaluation.tables import rank_tests, summary_over_runs, table
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
@@ -37,7 +38,6 @@ from jax_es.training.load_policy import (
     load_mean,
     load_policy,
 )
-from models import DecisionTransformerConfig, MLPConfig
 from tests.envs.varied import Varied
 from tests.made_runs import SHORT, play, results_of, save_run
 

@@ -17,12 +17,12 @@ from jax_es.evaluate import main
 from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import follow_robot, record_video
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.training.generation import evaluation_tasks
 from jax_es.training.load_policy import load_mean, load_policy
 from jax_es.training.parts import build_evaluation
-from models import DecisionTransformerConfig, MLPConfig
 from tests.made_runs import SHORT, play, results_of, save_run
 
 LIMIT = SHORT.env.max_episode_steps

@@ -13,15 +13,15 @@ from jax_es.imitation.cloning import Cloner, warmed_up_adamw
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.datasets import Episodes
 from jax_es.imitation.windows import random_starts, statistics_of, steps_of
-from jax_es.rollout.devices import Devices
-from jax_es.rollout.observation_statistics import View
-from models import (
+from jax_es.models import (
     BoxActions,
     DecisionTransformerConfig,
     DiscreteActions,
     MLPConfig,
     make_policy,
 )
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.observation_statistics import View
 
 BOX = BoxActions((-2.0,), (2.0,))
 KEY = jax.random.key(0)

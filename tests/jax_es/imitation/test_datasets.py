@@ -13,8 +13,8 @@ import pytest
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
 from jax_es.imitation.datasets import find_dataset, read_episodes
+from jax_es.models import MLPConfig
 from jax_es.training.build import TrainConfig
-from models import MLPConfig
 
 minari = pytest.importorskip("minari")
 

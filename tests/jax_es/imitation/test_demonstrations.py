@@ -16,12 +16,12 @@ from jax_es.imitation import demonstrations
 from jax_es.imitation.datasets import draft_of, read_episodes
 from jax_es.imitation.demonstrations import first_seed
 from jax_es.imitation.recording_env import RecordingEnv
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.wording import significant
 from jax_es.training.build import TrainConfig, make_policy
 from jax_es.training.load_policy import load_mean, load_policy, spaces
-from models import DecisionTransformerConfig, MLPConfig
 
 minari = pytest.importorskip("minari")
 

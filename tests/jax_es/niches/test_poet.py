@@ -21,6 +21,7 @@ from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.population import AntitheticPopulation, JoinedPopulations
+from jax_es.models import LinearConfig, MLPConfig
 from jax_es.niches.generations import Poet
 from jax_es.niches.niche import NEVER, Niche
 from jax_es.niches.run import build_parts
@@ -32,7 +33,6 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import TrainConfig
 from jax_es.training.parts import build
-from models import LinearConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers, variables_of
 
 SLOPES = """

@@ -14,18 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.make import make as make_vector_env
 from jax_es.checks import ConfigError
 from jax_es.config import ESConfig
+from jax_es.envs.make import make as make_vector_env
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN
+from jax_es.models import BoxActions, MLPConfig, make_policy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.observation_statistics import ObservationStatistics, View
 from jax_es.rollout.slots import SlotPrograms
 from jax_es.rollout.tasks import Tasks
-from models import BoxActions, MLPConfig, make_policy
 from tests.probe_envs import TargetEnv
 
 NUM_PAIRS = 8

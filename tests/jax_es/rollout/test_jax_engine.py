@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.jax_env import JaxVectorEnv
 from jax_es.checks import ConfigError
+from jax_es.envs.jax_env import JaxVectorEnv
 from jax_es.rollout import jax_engine
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout

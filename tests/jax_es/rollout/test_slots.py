@@ -14,15 +14,15 @@ from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN
-from jax_es.rollout.devices import Devices
-from jax_es.rollout.slots import Refill, Shared, SlotPrograms
-from models import (
+from jax_es.models import (
     BoxActions,
     CNNConfig,
     DecisionTransformerConfig,
     DiscreteActions,
     make_policy,
 )
+from jax_es.rollout.devices import Devices
+from jax_es.rollout.slots import Refill, Shared, SlotPrograms
 from tests.comparing import variables_of
 
 OBSERVATION_SIZE, WIDTH = 5, 6

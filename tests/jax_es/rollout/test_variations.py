@@ -8,12 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from envs.make import make
 from jax_es import train
 from jax_es.checks import ConfigError
 from jax_es.cli.progress import Progress
 from jax_es.config import EnvConfig, ESConfig, RolloutConfig
+from jax_es.envs.make import make
 from jax_es.es.population import MeanPopulation
+from jax_es.models import BoxActions, MLPConfig, make_policy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
@@ -24,7 +25,6 @@ from jax_es.train_config import from_dict, to_dict
 from jax_es.training.generation import initial_state, mean_tasks, population_tasks
 from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build
-from models import BoxActions, MLPConfig, make_policy
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import TINY
 

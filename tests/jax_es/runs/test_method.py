@@ -8,6 +8,7 @@ import pytest
 from jax_es import plot, pretrain, report, teacher, train
 from jax_es.analysis import curves
 from jax_es.config import EnvConfig, ESConfig
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import OPENAI_ES, Method
@@ -15,7 +16,6 @@ from jax_es.runs.metrics import MetricsWriter
 from jax_es.runs.records import evaluation_record
 from jax_es.runs.reproduce import command
 from jax_es.training.build import TrainConfig
-from models import DecisionTransformerConfig, MLPConfig
 from tests.jax_es.test_plot import record
 from tests.jax_es.test_report import Reader
 

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-import models
-from jax_es import load_policy, train_policy
+from jax_es import load_policy, models, train_policy
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.evaluate import main as evaluate
+from jax_es.models import CNNConfig, ImageDecisionTransformerConfig
 from jax_es.presets import preset
 from jax_es.rollout.observation_statistics import (
     View,
@@ -23,7 +23,6 @@ from jax_es.training.build import TrainConfig, with_game
 from jax_es.training.generation import initial_state, population_tasks
 from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
-from models import CNNConfig, ImageDecisionTransformerConfig
 
 SMALL = ImageDecisionTransformerConfig(
     width=8, num_heads=2, num_layers=1, context_length=3, max_timestep=50

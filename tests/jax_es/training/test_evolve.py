@@ -16,13 +16,13 @@ from jax_es import ConfigError, ESConfig, evolve
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MEAN
+from jax_es.models import layers
 from jax_es.rollout.devices import Devices
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.function_fitness import FunctionFitness
 from jax_es.training.generation import initial_state, run_generation
 from jax_es.training.parts import build
-from models import layers
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import SHORT
 

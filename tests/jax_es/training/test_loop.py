@@ -19,6 +19,7 @@ from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.es.noise import FullNoise
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation
+from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.observation_statistics import View
@@ -41,7 +42,6 @@ from jax_es.training.generation import (
 from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import Parts
 from jax_es.training.train_policy import train_policy
-from models import DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 from tests.made_runs import SHORT
 from tests.probe_envs import TargetEnv

@@ -10,6 +10,7 @@ import pytest
 
 from jax_es.config import ESConfig
 from jax_es.distributed.sharded import ShardedEvaluator
+from jax_es.models import MLPConfig
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.train_config import TrainConfig
 from jax_es.training.generation import initial_state, population_tasks, run_generation
@@ -24,7 +25,6 @@ from jax_es.training.objective import (
     population_commands,
 )
 from jax_es.training.parts import WorkerEngine
-from models import MLPConfig
 from tests.comparing import assert_equal_bits
 from tests.jax_es.training.test_loop import make_parts
 from tests.probe_envs import TargetEnv

@@ -8,10 +8,10 @@ import gymnasium
 import pytest
 
 import jax_es
-from envs.faults import EnvironmentFailure
-from envs.make import make
-from envs.mujoco_env import MujocoVectorEnv
 from jax_es import evaluate, train
+from jax_es.envs.faults import EnvironmentFailure
+from jax_es.envs.make import make
+from jax_es.envs.mujoco_env import MujocoVectorEnv
 from jax_es.runs import trust
 from jax_es.training.build import TrainConfig, env_spec
 from tests.envs.following import follow
@@ -20,8 +20,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_robot.md"
 FILES = re.compile(r'```(?:python|xml) title="(.*?)"\n(.*?)```', re.DOTALL)
 OTHERS = """
 import numpy as np
-from envs import mujoco_tasks
-from envs.robot import register
+from jax_es.envs import mujoco_tasks
+from jax_es.envs.robot import register
 from my_robot import Worm
 
 class MyCheetah(mujoco_tasks.HalfCheetah): pass

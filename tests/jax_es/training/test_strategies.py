@@ -20,13 +20,13 @@ from jax_es.config import STRATEGIES, EnvConfig, ESConfig, RolloutConfig
 from jax_es.es.population import MaterializedPopulation
 from jax_es.es.strategies import held_strategy, strategy
 from jax_es.es.strategy import Behaviour
+from jax_es.models import LinearConfig, MLPConfig
 from jax_es.presets import preset
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.train_config import TrainConfig, from_dict, to_dict
 from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build, make_strategy
-from models import LinearConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 
 FAST = ("cma-es", "cem", "ga", "novelty")

@@ -13,6 +13,7 @@ from jax_es import train
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.gradient_run import GradientRun, build_for_evaluation
+from jax_es.models import CNNConfig, DecisionTransformerConfig, MLPConfig
 from jax_es.presets import preset
 from jax_es.rollout.observation_statistics import initial_statistics, observe
 from jax_es.runs.checkpoint import Checkpoints
@@ -28,7 +29,6 @@ from jax_es.training.parts import build
 from jax_es.training.seeds import train_seeds
 from jax_es.training.train_policy import train_policy
 from jax_es.training.warm_start import find_source, first_state
-from models import CNNConfig, DecisionTransformerConfig, MLPConfig
 from tests.comparing import assert_equal_bits, numbers
 
 MLP = MLPConfig(hidden_sizes=(4,))
