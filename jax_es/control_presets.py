@@ -119,7 +119,7 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
         clipup(
             "BipedalWalker-v3",
             LINEAR,
-            4_000_000,
+            3_000_000,
             evaluation_episodes=5,
             physics={"step_cap": 400},
             **_WALKER,
