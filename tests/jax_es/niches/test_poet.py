@@ -1,4 +1,4 @@
-"""Niches grow: runs of POET, and each of its steps with scores that are known."""
+"""Niches grow: runs of POET, and their rollouts."""
 
 import dataclasses
 import shutil
@@ -18,12 +18,11 @@ from jax_es import (
     train_policy,
 )
 from jax_es.checks import ConfigError
-from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
+from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.population import AntitheticPopulation, JoinedPopulations
-from jax_es.models import LinearConfig, MLPConfig
-from jax_es.niches.generations import Poet
-from jax_es.niches.niche import NEVER, Niche
+from jax_es.models import MLPConfig
+from jax_es.niches.niche import NEVER
 from jax_es.niches.run import build_parts
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Trials
@@ -31,37 +30,9 @@ from jax_es.presets import preset
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
-from jax_es.train_config import TrainConfig
 from jax_es.training.parts import build
 from tests.comparing import assert_equal_bits, numbers, variables_of
-
-SLOPES = """
-import gymnasium
-import numpy as np
-
-
-class Slope(gymnasium.Env):
-    \"\"\"Push as hard as the slope asks; the return is at most 100.\"\"\"
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    variations = {"slope": 0.0}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        (self.slope,) = (options or {}).get("variation", [0.0])
-        self.steps = 0
-        return self.observed(), {}
-
-    def step(self, action):
-        self.steps += 1
-        reward = 25 - 100 * float(abs(action[0] - self.slope))
-        return self.observed(), reward, self.steps == 4, False, {}
-
-    def observed(self):
-        return np.array([1, self.np_random.uniform(-1, 1)], np.float32)
-"""
-"""A world of the user's own, whose slopes evolve."""
+from tests.jax_es.niches.world import CONFIG, SETTINGS
 
 GROW = [
     *("own-vector", "--policy", "linear", "--env.id", "slopes:Slope"),
@@ -74,16 +45,6 @@ GROW = [
     *("--checkpoint-every", "1", "--rollout.num-slots", "8"),
     *("--rollout.num-devices", "1", "--rollout.num-threads", "1"),
 ]
-
-
-@pytest.fixture(scope="module")
-def slopes(tmp_path_factory):
-    """The user's module, which can be imported."""
-    folder = tmp_path_factory.mktemp("own")
-    (folder / "slopes.py").write_text(SLOPES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield folder
 
 
 def grown(name, *more):
@@ -167,30 +128,6 @@ def test_a_resume_that_would_change_the_niches(run, refused):
     refused(poet.main, [*resume, *more], "mutate was [['slope', 0.2")
 
 
-CONFIG = TrainConfig(
-    env=EnvConfig("slopes:Slope", max_episode_steps=4),
-    policy=LinearConfig(),
-    es=ESConfig(
-        num_pairs=3, sigma=0.1, optimizer="adam", learning_rate=0.1, weight_decay=0.0
-    ),
-    rollout=RolloutConfig(
-        num_slots=8, num_devices=1, observation_statistics=False, step_cap_factor=None
-    ),
-    evaluation=EvaluationConfig(num_episodes=2),
-    num_generations=3,
-)
-SETTINGS = PoetConfig(
-    mutate=(("slope", 0.2, 0.0, 1.0),),
-    mutate_every=1,
-    transfer_every=1,
-    reproduce_at=40.0,
-    criterion_low=20.0,
-    criterion_high=90.0,
-    solved_at=70.0,
-    max_niches=2,
-)
-
-
 def test_a_niche_alone_trains_as_the_strategy_does(slopes, tmp_path):
     settings = dataclasses.replace(SETTINGS, mutate=(), mutate_every=0)
     (niche,) = poet_run(CONFIG, settings, tmp_path / "niche", verbose=False)
@@ -247,13 +184,6 @@ def test_joined_members_are_those_of_each_population(noise):
             np.testing.assert_array_equal(leaf, 0)
 
 
-@pytest.fixture
-def parts(slopes):
-    built = build_parts(CONFIG, SETTINGS)
-    yield built
-    built.close()
-
-
 def test_niches_share_a_rollout_and_change_nothing(parts):
     trials = Trials(parts, ["slope"], width=4)
     init = parts.strategy.init
@@ -282,140 +212,6 @@ def test_a_step_cap_cuts_members_alone(slopes):
     found = Trials(parts, ["slope"], 1).improve(states, flat, 0, num_evaluations=1)
     parts.close()
     assert {*found.population.lengths} == {2} and {*found.evaluation.lengths} == {4}
-
-
-class Scripted:
-    """Instead of episodes: a policy of weights b scores 100 − 100 |b − slope|.
-
-    A step moves it by 0.1.
-    """
-
-    def __init__(self):
-        self.evaluated = []
-
-    def scores(self, means, terrains, which, generation):
-        self.evaluated.append(len(which))
-        return np.array(
-            [100 - 100 * abs(value(means[m]) - terrains[t][0]) for m, t in which]
-        )
-
-    def improve(self, states, terrains, generation, num_evaluations=0):
-        def step(state):
-            return state._replace(mean=jax.tree.map(lambda x: x + 0.1, state.mean))
-
-        class Improved:
-            states = ()
-
-        improved = Improved()
-        improved.states = [step(state) for state in states]
-        return improved
-
-
-def value(mean):
-    return float(jax.tree.leaves(mean)[0].ravel()[0])
-
-
-@pytest.fixture
-def scripted(parts):
-    """A POET without episodes, and a function that gives it niches."""
-    poet = Poet(parts, SETTINGS)
-    poet._trials = Scripted()
-    poet.generation = 7
-
-    def given(*niches):
-        """Each is its slope, its policy's weights, and its last scores."""
-        mean = poet.niches[0].mean
-        poet.niches = []
-        for number, (slope, weight, scores) in enumerate(niches):
-            filled = jax.tree.map(lambda x, w=weight: np.full_like(x, w), mean)
-            es = parts.strategy.init(jax.random.key(number), filled)
-            poet.niches.append(
-                Niche(number, 0 if number else NEVER, 0, np.array([slope]), es, scores)
-            )
-        return poet
-
-    return given
-
-
-class TestSteps:
-    def test_transfers(self, scripted):
-        poet = scripted(
-            (0.0, 0.0, (100.0,)),  # nobody is better here
-            (0.5, 0.1, (60.0, 70.0, 65.0)),
-            (0.6, 0.35, (75.0,)),
-        )
-        poet._transfer()
-        # In niche 1, niche 2's policy scores 85 > 70, takes a step and scores 95. In
-        # niche 2 nobody's is above 75: that of niche 1 scores 50, that of niche 0 40.
-        assert poet.transfers == [(7, 2, 1)]
-        np.testing.assert_allclose(
-            [value(n.mean) for n in poet.niches], [0.0, 0.45, 0.35], atol=1e-6
-        )
-        assert poet.niches[1].scores == pytest.approx((60.0, 70.0, 65.0, 95.0))
-        assert poet.niches[1].solved == 7  # 70 are enough
-        assert int(poet.niches[1].es.generation) == 0  # with a new optimizer
-        assert poet._trials.evaluated == [6, 1]
-
-    def test_a_step_that_makes_it_worse_is_no_transfer(self, scripted):
-        poet = scripted((0.5, 0.2, (92.0,)), (0.9, 0.55, (65.0,)))
-        poet._transfer()
-        # 0.55 scores 95 in niche 0, and 85 after a step.
-        assert poet.transfers == [] and poet._trials.evaluated == [2, 1]
-        assert poet.niches[0].scores == (92.0,)
-
-    def test_children(self, scripted, monkeypatch):
-        poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.25, (39.0,)))
-        poet._settings = dataclasses.replace(
-            SETTINGS, criterion_high=96.0, neighbours=1
-        )
-        drawn = iter([0.15, 0.27, 0.15, 0.24, 0.9, 0.0, 0.45, 0.03])
-        monkeypatch.setattr(
-            poet.mutator, "mutated", lambda rng, parent: np.array([next(drawn)])
-        )
-        poet._reproduce()
-        # Only niche 0 may have children. 0.9 is too hard for its policy (10 < 20), 0.03
-        # too easy (97 > 96), 0.0 is there already, as is the second 0.15. By their
-        # distance to 0 or 0.5 the others are tried as 0.24, 0.27, 0.15, 0.45. In the
-        # first two niche 1's policy scores 99 and 98, too much. In 0.15 it scores 90;
-        # the best, with 95, is niche 0's after a step.
-        added = poet.niches[-1]
-        assert (added.number, added.parent, added.created) == (2, 0, 7)
-        assert added.terrain.tolist() == [0.15] and added.scores == ()
-        assert value(added.mean) == pytest.approx(0.1)
-        assert added.is_novel and len(poet.niches) == 3
-        # There is room for two: the oldest retires, with the θ that it had.
-        assert [n.retired for n in poet.niches] == [7, NEVER, NEVER]
-        assert value(poet.niches[0].mean) == 0.0
-
-    def test_one_that_is_easy_for_a_retired_policy_is_not_novel(self, scripted):
-        poet = scripted((0.0, 0.25, (75.0,)), (0.5, 0.9, (60.0,)))
-        poet.niches[0] = poet.niches[0].left(5)
-        child = poet.niches[1]._replace(terrain=np.array([0.3]), scores=(40.0,))
-        begun = poet._begun(child)
-        # The best of the active: niche 1's, 40. That of the retired one: 95.
-        assert value(begun.mean) == pytest.approx(0.9) and not begun.is_novel
-        assert poet._begun(child._replace(terrain=np.array([0.0]))) is None
-
-    def test_without_transfers_a_child_has_its_parents_policy(self, scripted):
-        poet = scripted((0.0, 0.25, (75.0,)), (0.5, 0.5, (60.0,)))
-        poet._settings = dataclasses.replace(SETTINGS, transfer_every=0)
-        child = poet.niches[0]._replace(terrain=np.array([0.5]), scores=(75.0,))
-        assert value(poet._begun(child).mean) == pytest.approx(0.25)
-
-    def test_novelty(self, scripted):
-        poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.5, (100.0,)))
-        poet._settings = dataclasses.replace(SETTINGS, neighbours=1)
-        terrains = [np.array([slope]) for slope in (0.1, 0.3, 0.9)]
-        np.testing.assert_allclose(poet._novelty(terrains), [0.1, 0.2, 0.4], rtol=1e-6)
-        poet._settings = dataclasses.replace(poet._settings, novelty="pata-ec")
-        # Scores of both: 90 60 (flat first), 70 80, 20 (10) 60; as in niches 0 and 1
-        # either the one or the other is better, so that nothing is novel.
-        np.testing.assert_allclose(poet._novelty(terrains), 0.0, atol=1e-7)
-        assert poet._trials.evaluated == [10]
-        # Equal ranks are: both are too good (0.25 with a bound of 70).
-        poet._settings = dataclasses.replace(poet._settings, criterion_high=70.0)
-        found = poet._novelty([np.array([0.25])])
-        np.testing.assert_allclose(found, [np.sqrt(0.5)], rtol=1e-6)
 
 
 class TestBadInput:
