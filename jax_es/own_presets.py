@@ -29,32 +29,30 @@ from jax_es.models import (
 from jax_es.robot_presets import LINEAR, clipup, transformer
 from jax_es.train_config import FLATTEN, TrainConfig, policy_kind
 
+_LARGE_THEN_SMALL = {
+    "statistics_fraction": 0.25,
+    "std_floor": 0.001,
+    "sigma": 0.2,
+    "sigma_end": 0.02,
+    "learning_rate": 0.6,
+    "learning_rate_end": 0.05,
+    "schedule": "cosine",
+}
 _VECTOR = clipup(
     EnvConfig(id=""),
     MLPConfig(hidden_sizes=(16, 16), head_scale=0.1),
     1_000_000,
-    statistics_fraction=0.25,
-    std_floor=0.001,
     num_pairs=16,
     interactions_per_generation=6_000,
     max_num_pairs=64,
-    sigma=0.2,
-    sigma_end=0.02,
-    learning_rate=0.6,
-    learning_rate_end=0.05,
-    schedule="cosine",
     schedule_generations=200,
+    **_LARGE_THEN_SMALL,
 )
 
 
 def _networks(sample_actions: bool) -> dict[str, TrainConfig]:
     """Policies of observation vectors; one that draws its choices explores by them."""
-    policies = (
-        _VECTOR.policy,
-        LINEAR,
-        LSTMConfig(width=16),
-        transformer(1000.0),
-    )
+    policies = (_VECTOR.policy, LINEAR, LSTMConfig(width=16), transformer(1000.0))
     return {
         policy_kind(policy): replace(
             _VECTOR, policy=replace(policy, sample_actions=sample_actions)
@@ -82,19 +80,13 @@ _GRID = clipup(
     EnvConfig(id="", wrappers=(FLATTEN,)),
     MLPConfig(hidden_sizes=(64,), head_scale=0.1, sample_actions=True),
     30_000_000,
-    statistics_fraction=0.25,
-    std_floor=0.001,
     num_pairs=64,
     interactions_per_generation=40_000,
     max_num_pairs=256,
-    sigma=0.2,
-    sigma_end=0.02,
-    learning_rate=0.6,
-    learning_rate_end=0.05,
-    schedule="cosine",
     schedule_generations=1000,
     perturbation="low-rank",
     physics={"slots_per_core": 256},
+    **_LARGE_THEN_SMALL,
 )
 
 OWN_PRESETS: dict[str, dict[str, TrainConfig]] = {
