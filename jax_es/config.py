@@ -458,6 +458,10 @@ class RolloutConfig:
     ) = 2.0
     """An episode is cut at this many times the mean episode length of the previous
     generation; no cap with None. Evaluation episodes are never cut."""
+    step_cap: Count | None = None
+    """Most environment steps of an episode of the population, so that a long task is
+    learned by its begin; the environment's own limit if not given. Evaluation episodes
+    are never cut."""
 
     def __post_init__(self) -> None:
         check_fields(self, "rollout.")

@@ -77,6 +77,12 @@ class Phase:
     plateau_floor: Finite | None = None
     """Running mean below which there is no plateau, so that a first optimum does not
     end the phase; none if not given."""
+    restart_below: Finite | None = None
+    """Running mean that a θ must have from restart_steps on: below it the phase begins
+    again with another random θ. Steps of all starts count in the run."""
+    restart_steps: Count | None = None
+    """Environment steps of a start until then, evaluation included; read with
+    restart_below."""
 
     def __post_init__(self) -> None:
         """Takes the changes as a run's record has them, with lists for tuples."""
@@ -107,6 +113,7 @@ def check_phases(config: "TrainConfig") -> None:
             check_fields(phase)
             check_numbers(vars(phase))
             _check_ends(phase, is_last=number == len(config.phases))
+            _check_restart(phase, number == 1 and config.init is None)
             for name, value in phase.changes.items():
                 _check_change(config.es, name, value)
             in_phase(config, number - 1)
@@ -139,6 +146,20 @@ def _check_ends(phase: Phase, is_last: bool) -> None:
             has_plateau or value == getattr(Phase, name),
             f"{name} {value} has no meaning without plateau_generations; add it.",
         )
+
+
+def _check_restart(phase: Phase, begins_at_random: bool) -> None:
+    below, steps = phase.restart_below, phase.restart_steps
+    require(
+        (below is None) == (steps is None),
+        f"restart_below {below} and restart_steps {steps} have no meaning without each "
+        "other; give both.",
+    )
+    require(
+        below is None or begins_at_random,
+        f"restart_below {below} draws another θ, which is for the first phase of a run "
+        "without init; leave it out.",
+    )
 
 
 def _check_change(es: ESConfig, name: str, value: Any) -> None:

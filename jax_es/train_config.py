@@ -127,6 +127,7 @@ class TrainConfig:
     def tasks_of_long_episodes(self) -> int:
         """Episodes of a generation in which they last as long as they may."""
         limit = self.env.max_episode_steps or 1000  # most tasks' own
+        limit = min(limit, self.rollout.step_cap or limit)
         num_members = 2 * self.es.pairs_after(limit)
         return num_members * self.es.episodes_per_member + self.evaluation.num_episodes
 

@@ -423,53 +423,62 @@ def speed() -> str:
 
 def small_generations() -> str:
     """How fast generations of 150,000 steps are."""
-    files = sorted((RESULTS / "small_generations").glob("now-*"))
-    reports = [read(file) for file in files]
+    reports = [read(f) for f in sorted((RESULTS / "small_generations").glob("now-*"))]
     lines = []
-    for name in [row["name"] for row in reports[0]["rows"]]:
-        if "/length-" not in name:
-            continue
-        _, network, length = name.split("/")
-        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
-        ratios = sorted(row["ratio_to_physics"] for row in rows)
-        speed = statistics.median(row["steps_per_second"] for row in rows)
-        lines.append(
-            [
-                f"`{network}`",
-                f"{int(length.removeprefix('length-')):,}",
-                f"{statistics.median(ratios):.2f} "
-                f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
-                f"{speed:,.0f}",
-            ]
-        )
+    for name, row in over_runs(reports).items():
+        if "/length-" in name:
+            _, network, length = name.split("/")
+            length = f"{int(length.removeprefix('length-')):,}"
+            lines.append([f"`{network}`", length, row["ratio"], row["rate"]])
     return table(["", "mean length", "ratio to physics", "steps/s"], lines) + paragraph(
         f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs "
         "(`results/small_generations.sh`)."
     )
 
 
+def over_runs(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Returns medians over runs of the benchmark by row, and the range of ratios."""
+    found = {}
+    for name in [row["name"] for row in reports[0]["rows"]]:
+        rows = [next(r for r in run["rows"] if r["name"] == name) for run in reports]
+        ratios = sorted(row["ratio_to_physics"] for row in rows)
+        alone = [row.get("physics_steps_per_second", math.nan) for row in rows]
+        speeds = [row["steps_per_second"] for row in rows]
+        found[name] = {
+            "slots": str(rows[0].get("num_slots", "")),
+            "rate": f"{statistics.median(speeds):,.0f}",
+            "alone": f"{statistics.median(alone):,.0f}",
+            "ratio": f"{statistics.median(ratios):.2f} "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        }
+    return found
+
+
 def games() -> str:
     """How fast games are played and learned, by ``benchmark --json``."""
-    report = read(RESULTS / "benchmark.json")
-    rows = {row["name"]: row for row in report["rows"]}
-    lines = [["ale-py alone", "", "", rate(rows["physics/atari"]), "", ""]]
+    reports = [read(file) for file in sorted((RESULTS / "games_speed").iterdir())]
+    rows = over_runs(reports)
+    lines = [["ale-py alone", "", "", rows["physics/atari"]["rate"], "", ""]]
     for name in GAMES:
-        generation = rows[f"generation/{name}"]
-        shares = generation["shares"]
+        played = next(
+            row for row in reports[0]["rows"] if row["name"] == f"generation/{name}"
+        )
+        row, shares = rows[played["name"]], played["shares"]
         lines.append(
             [
                 f"`{name}`",
-                str(generation["num_slots"]),
-                rate(rows[f"policy/{name}"]),
-                rate_and_ratio(generation),
+                row["slots"],
+                rows[f"policy/{name}"]["rate"],
+                f"{row['rate']} · {row['ratio']}",
                 f"{shares['policy']:.0%} / {shares['environment']:.0%}",
-                f"{generation['peak_rss_mib']:,.0f}",
+                f"{played['peak_rss_mib']:,.0f}",
             ]
         )
-    heads = ["", "slots", "policy alone", "generation"]
+    heads = ["", "slots", "policy alone", "generation · ratio"]
     return table([*heads, "time in policy / environment", "MiB"], lines) + paragraph(
-        f"{machine(report, 'ale-py')}; Hero, agent steps/s (four frames each), in "
-        "brackets the ratio to ale-py's own vector environment in the same minutes."
+        f"{machine(reports[0], 'ale-py')}; Hero, agent steps/s (four frames each), and "
+        "the ratio to ale-py's own vector environment in the same minutes; medians and "
+        f"range of {len(reports)} runs, other jobs beside on another core."
     )
 
 
@@ -494,19 +503,39 @@ def jax_speed() -> str:
 
 def learning_speed() -> str:
     """How near generations of presets come to their environment alone."""
-    report = read(RESULTS / "benchmark_learning.json")
+    reports = [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
     lines = [
-        [
-            f"`{row['name'].removeprefix('learning/')}`",
-            str(row["num_slots"]),
-            rate(row),
-            f"{row['physics_steps_per_second']:,.0f}",
-            f"{row['ratio_to_physics']:.2f}",
-        ]
-        for row in report["rows"]
+        [f"`{name.removeprefix('learning/')}`"]
+        + [row[column] for column in ("slots", "rate", "alone", "ratio")]
+        for name, row in over_runs(reports).items()
     ]
     heads = ["generation of", "slots", "steps/s", "environment alone", "ratio"]
-    return table(heads, lines) + paragraph(f"{machine(report, 'mujoco')}, one run.")
+    return table(heads, lines) + paragraph(
+        f"{machine(reports[0], 'mujoco')}; medians and range of {len(reports)} runs."
+    )
+
+
+def slots_a_core() -> str:
+    """How fast generations of presets are with other numbers of slots."""
+    counts = (32, 128)
+    few, many = (
+        over_runs([read(RESULTS / "learning_speed_slots" / f"slots-{count}.json")])
+        for count in counts
+    )
+    usual = over_runs(
+        [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
+    )
+    lines = [
+        [f"`{name.removeprefix('learning/')}`"]
+        + [
+            f"{rows[name]['ratio'].split()[0]} ({rows[name]['slots']})"
+            for rows in (few, usual, many)
+        ]
+        for name in few
+    ]
+    return table(["generation of", "32", "as chosen", "128"], lines) + paragraph(
+        "Ratios to the environment alone, slots in brackets."
+    )
 
 
 def jax_cartpole() -> str:
@@ -625,6 +654,7 @@ TABLES = {
     "jax-cartpole": jax_cartpole,
     "jax-speed": jax_speed,
     "learning-speed": learning_speed,
+    "slots-a-core": slots_a_core,
 }
 
 

@@ -187,6 +187,11 @@ def _prepared(
         config.init is None,
         f"init {config.init} has no meaning for an archive; leave it out.",
     )
+    require(
+        config.rollout.step_cap is None,
+        f"rollout.step_cap {config.rollout.step_cap} has no meaning for an archive, "
+        "whose elites are told by whole episodes; leave it out.",
+    )
     require(not config.phases, "phases have no meaning for an archive; leave them out.")
     num_members = settings.num_members(config.es.num_pairs)
     return for_run(config, run, resume, workers is not None, num_members)

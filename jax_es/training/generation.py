@@ -90,10 +90,7 @@ def initial_state(
         reference: the reference batch of a policy that needs one, ``()`` for others;
             gathered by random play if not given.
     """
-    # The implementation is pinned: another one would change every number of a run.
-    init_key, noise_key = jax.random.split(
-        jax.random.key(parts.config.seed, impl="threefry2x32")
-    )
+    init_key, noise_key = _keys(parts)
     if mean is None:
         mean = jax.jit(parts.policy.init)(init_key)
     if reference is None:
@@ -103,7 +100,7 @@ def initial_state(
     state = TrainState(
         es=parts.strategy.init(noise_key, mean),
         observation_statistics=initial_statistics(observation_size),
-        step_cap=parts.env.max_episode_steps,
+        step_cap=longest_episode(parts),
         total_env_steps=0,
         best_evaluation_return=-math.inf,
         reference=reference,
@@ -112,6 +109,30 @@ def initial_state(
         best_fitness=-math.inf if is_own(es.objective) else (),
     )
     return place(parts, state)
+
+
+def restarted(parts: Parts, state: TrainState) -> TrainState:
+    """Returns the state with another random θ, which seed and generation decide.
+
+    What was observed, the counts and the best evaluation stay.
+    """
+    finished = state.es.generation
+    init_key, noise_key = (
+        jax.random.fold_in(key, int(finished)) for key in _keys(parts)
+    )
+    mean = jax.jit(parts.policy.init)(init_key)
+    return state._replace(
+        es=parts.strategy.init(noise_key, mean)._replace(generation=finished),
+        step_cap=longest_episode(parts),
+        num_pairs=parts.config.es.num_pairs if state.num_pairs else (),
+    )
+
+
+def _keys(parts: Parts) -> jax.Array:
+    """Returns the keys of the first θ and of the noise."""
+    # The implementation is pinned: another one would change every number of a run.
+    key = jax.random.key(parts.config.seed, impl="threefry2x32")
+    return jax.random.split(key)
 
 
 def template_state(parts: Parts) -> TrainState:
@@ -395,10 +416,16 @@ def next_num_pairs(config: ESConfig, lengths: np.ndarray) -> PyTree:
     return config.pairs_after(float(np.mean(lengths)))
 
 
+def longest_episode(parts: Parts) -> int:
+    """Returns how many steps an episode of the population may have at most."""
+    limit = parts.env.max_episode_steps
+    return min(limit, parts.config.rollout.step_cap or limit)
+
+
 def next_step_cap(parts: Parts, lengths: np.ndarray) -> int:
     """Returns the cap for the next generation: 2 × this one's mean length."""
     factor = parts.config.rollout.step_cap_factor
-    limit = parts.env.max_episode_steps
+    limit = longest_episode(parts)
     if factor is None:
         return limit
     return min(limit, math.ceil(factor * float(np.mean(lengths))))

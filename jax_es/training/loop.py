@@ -27,7 +27,7 @@ from jax_es.training.generation import (
 from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts
-from jax_es.training.phases import border, enter_phase, follow, of_phase
+from jax_es.training.phases import enter_phase, follow, of_phase
 from jax_es.training.result import TrainingResult
 from jax_es.training.session import Elapsed, OnStep, Step, run_session, take_up
 from jax_es.training.warm_start import find_source, first_state, provenance
@@ -138,10 +138,8 @@ class PolicyTraining:
         """Evaluates θ and its population, and updates θ."""
         parts = self._of_phase()
         generation = run_generation(parts, self.state, on_step, elapsed)
-        self.state, why = follow(self.config, parts, generation)
-        record, best, says = generation.record, generation.best, []
-        if why:
-            says.append(border(self.config, self.state, why))
+        self.state, said = follow(self.config, parts, generation)
+        record, best, says = generation.record, generation.best, [said] if said else []
         if record.num_nonfinite or record.evaluation_num_nonfinite:
             says.append(
                 f"generation {record.generation + 1}: {record.num_nonfinite} returns "

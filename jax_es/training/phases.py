@@ -20,6 +20,7 @@ from jax_es.training.generation import (
     next_num_pairs,
     next_step_cap,
     place,
+    restarted,
     score,
 )
 from jax_es.training.parts import Parts, build
@@ -83,7 +84,7 @@ def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainStat
 def follow(
     config: TrainConfig, parts: Parts, generation: Generation
 ) -> tuple[TrainState, str]:
-    """Returns the state after a generation, and why its phase ended, if it did.
+    """Returns the state after a generation, and what is to be said of its phase.
 
     Args:
         config: of the run.
@@ -95,6 +96,7 @@ def follow(
         return state, ""
     told, now = generation.population, noticed(config, generation)
     state = state._replace(phase=now)
+    said = f"Phase {now.index + 1} of {len(config.phases)}"
     why = ended(config, state, score(generation.evaluation.returns))
     if why:
         state = place(parts, enter_phase(config, state, now.index + 1))
@@ -104,17 +106,32 @@ def follow(
             step_cap=next_step_cap(next_parts, told.lengths),
             num_pairs=next_num_pairs(after.es, told.lengths),
         )
-    return state, why
+        return state, f"{said} ended: {why}.{_next(config, state)}"
+    if is_slow(config, state):
+        state = enter_phase(config, restarted(parts, state), now.index)
+        steps = state.total_env_steps - now.env_steps
+        mean = significant(now.mean)
+        why = f"the population's running mean is {mean} after {steps:,} steps"
+        return place(parts, state), f"{said} begins again with another θ: {why}."
+    return state, ""
 
 
-def border(config: TrainConfig, state: TrainState, why: str) -> str:
-    """Says that a phase has ended, and which begins."""
-    ended, count = state.phase.index, len(config.phases)
-    said = f"Phase {ended} of {count} ended"
-    if ended == count:
-        return f"{said}: {why}."
-    task = config.env.id + in_phase(config, ended).rollout.named_physics()
-    return f"{said}: {why}. Phase {ended + 1} of {count} begins: {task}."
+def _next(config: TrainConfig, state: TrainState) -> str:
+    """Says which phase begins, if one does."""
+    begun, count = state.phase.index, len(config.phases)
+    if begun == count:
+        return ""
+    task = config.env.id + in_phase(config, begun).rollout.named_physics()
+    return f" Phase {begun + 1} of {count} begins: {task}."
+
+
+def is_slow(config: TrainConfig, state: TrainState) -> bool:
+    """Returns whether the present phase should begin again."""
+    phase, now = config.phases[state.phase.index], state.phase
+    if phase.restart_below is None or phase.restart_steps is None:
+        return False
+    steps = state.total_env_steps - now.env_steps
+    return steps >= phase.restart_steps and now.mean < phase.restart_below
 
 
 def of_phase(

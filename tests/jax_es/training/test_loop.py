@@ -154,17 +154,21 @@ def test_a_share_of_the_episodes_is_observed_but_at_least_one(fraction, expected
 
 
 @pytest.mark.parametrize(
-    ("factor", "lengths", "cap"),
+    ("factor", "most", "lengths", "cap"),
     [
-        (2.0, [3, 4, 3], 7),  # 6.67, rounded up
-        (2.0, [3, 3], 6),
-        (1.5, [1, 1], 2),
-        (2.0, [90, 30], 100),  # never above the environment's limit
-        (None, [3, 4, 3], 100),
+        (2.0, None, [3, 4, 3], 7),  # 6.67, rounded up
+        (2.0, None, [3, 3], 6),
+        (1.5, None, [1, 1], 2),
+        (2.0, None, [90, 30], 100),  # never above the environment's limit
+        (None, None, [3, 4, 3], 100),
+        (None, 40, [3, 4, 3], 40),
+        (None, 400, [3, 4, 3], 100),
+        (2.0, 40, [3, 3], 6),
+        (2.0, 40, [30, 30], 40),
     ],
 )
-def test_the_next_cap_is_a_multiple_of_the_mean_length(factor, lengths, cap):
-    config = es_config(step_cap_factor=factor)
+def test_the_next_cap_is_a_multiple_of_the_mean_length(factor, most, lengths, cap):
+    config = es_config(step_cap_factor=factor, step_cap=most)
     parts = SimpleNamespace(config=config, env=SimpleNamespace(max_episode_steps=100))
     assert next_step_cap(parts, np.array(lengths)) == cap
 

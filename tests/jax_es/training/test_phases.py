@@ -21,7 +21,7 @@ from jax_es.runs.reproduce import command
 from jax_es.train_config import TrainConfig, differences, from_dict, to_dict
 from jax_es.training.generation import initial_state
 from jax_es.training.parts import build
-from jax_es.training.phases import PhaseState, ended, enter_phase, noticed
+from jax_es.training.phases import PhaseState, ended, enter_phase, is_slow, noticed
 from jax_es.training.seeds import train_seeds
 from jax_es.training.train_policy import train_policy
 from tests.comparing import assert_equal_bits, numbers
@@ -91,6 +91,14 @@ def test_humanoid_ends_in_its_own_physics(kind):
         ),
         ((Phase(), Phase()), "phase 1: it has no end"),
         ((Phase(generations=0),), "phase 1: generations must be at least 1, got 0"),
+        ((Phase(restart_below=1.0),), "phase 1: restart_below 1.0 and restart_steps N"),
+        (
+            (
+                Phase(generations=1),
+                Phase(restart_below=1.0, restart_steps=9),
+            ),
+            "phase 2: restart_below 1.0 draws another θ",
+        ),
     ],
 )
 def test_a_wrong_phase_is_named(phases, words):
@@ -152,6 +160,54 @@ def test_a_plateau_is_a_running_mean_that_does_not_rise_by_its_share():
     low = dataclasses.replace(plateau, plateau_floor=150.0)
     assert lived(low, flat) is None
     assert lived(low, flat + [200.0] * 30) is not None
+
+
+def test_a_start_is_slow_below_its_return_once_its_steps_are_over():
+    phase = Phase(restart_below=150.0, restart_steps=40)
+    config = TrainConfig(phases=(phase,))
+
+    def slow(mean, steps):
+        now = PhaseState(0, 7, 1000, mean, mean, 7)
+        return is_slow(config, SimpleNamespace(phase=now, total_env_steps=steps))
+
+    assert not slow(149.0, 1039) and slow(149.0, 1040) and not slow(150.0, 1040)
+    assert not slow(math.nan, 1040)  # no return was finite yet: nothing is known
+
+
+def test_a_slow_start_begins_again_with_another_mean(folder, capsys):
+    config = dataclasses.replace(
+        SHORT,
+        num_generations=4,
+        checkpoint_every=1,
+        phases=(Phase(restart_below=1e9, restart_steps=1),),
+    )
+    states, whole = [], folder / "whole"
+
+    def on_generation(record, state):
+        if len(states) < config.num_generations:  # not the last evaluation
+            states.append(state)
+            shutil.copytree(whole, folder / f"torn-{len(states)}")
+
+    callback = SimpleNamespace(on_generation=on_generation)
+    expected = train_policy(config, whole, callbacks=[callback])
+    assert "Phase 1 of 1 begins again with another θ: " in capsys.readouterr().err
+    first = initial_state(build(config))
+    means = [first.es.mean] + [state.es.mean for state in states]
+    for (one, a), (two, b) in itertools.combinations(enumerate(means), 2):
+        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        assert any((x != y).any() for x, y in pairs), (one, two)
+    for count, state in enumerate(states, start=1):
+        assert int(state.es.generation) == count
+        assert state.phase.env_steps == state.total_env_steps
+        for leaf in jax.tree.leaves(state.es.optimizer_state):
+            assert not leaf.any()  # as new
+    counts = [float(state.observation_statistics.count) for state in states]
+    assert sorted(counts) == counts and counts[0] < counts[-1]
+    for number in (1, 2, 3):
+        torn = folder / f"torn-{number}"
+        result = train_policy(config, torn, resume=True)
+        assert numbers(torn) == numbers(whole)
+        assert_equal_bits(result.state, expected.state)
 
 
 def test_the_optimizer_goes_on_if_it_is_of_the_same_kind():
