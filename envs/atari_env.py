@@ -142,7 +142,6 @@ def _wait(shares: Iterable[Any]) -> None:
 
 
 def _space(options: AtariOptions) -> gymnasium.spaces.Box:
-    """Returns the space of observations."""
     match options.observation:
         case "frames":
             return gymnasium.spaces.Box(0, 255, options.frames_shape, np.uint8)

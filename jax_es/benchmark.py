@@ -70,7 +70,6 @@ class Arguments:
     work: Annotated[Work, tyro.conf.arg(name="")] = Work()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
         require(
             self.profile_network in NETWORKS,
             f"--profile-network must be one of {', '.join(NETWORKS)}, got "

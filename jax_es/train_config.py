@@ -302,7 +302,8 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 def from_dict(values: dict[str, Any]) -> TrainConfig:
     """Builds a configuration from :func:`to_dict`'s values, as :func:`from_json`."""
     values = dict(values)
-    if isinstance(env := values.get("env"), dict):
+    env = values.get("env", {})
+    if any(text.startswith("envs") for text in _texts(env)):
         values["env"] = of_today(env)
     policy = dict(values.pop("policy", {}))
     kind = policy.pop("kind", None)

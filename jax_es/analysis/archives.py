@@ -134,7 +134,7 @@ def recovery(recoveries: Sequence[Recovery]) -> Figure:
         longest = max(len(robot.fitness) for robot in robots)
         for rule in rules:
             best = [
-                [robot.best_after(t) for t in range(1, longest + 1)]
+                [max(robot.fitness[:t]) for t in range(1, longest + 1)]
                 for robot in robots
                 if robot.rule == rule
             ]

@@ -32,9 +32,6 @@ STEPS_A_CALL = 128
 SHORTEST = 20
 """Steps of the shortest episode of a slice."""
 
-FASTEST_EPISODES = 10
-"""Steps of an episode, at the least, by which a slice's tasks are counted."""
-
 WARM_UP_CALLS = 6
 """Of the loop, before a slice begins."""
 

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -41,7 +40,10 @@ def learning(row: Row, work: Work) -> dict[str, Any]:
     """Measures a row; returns its fields, as JSON values."""
     mean_length = LEARNING[row.network].mean_length
     parts = build(config_of(row.network, work))
-    with contextlib.closing(parts), _moved_at_random(parts):
+    for env in parts.envs:  # only a limit ends an episode
+        with contextlib.suppress(ValueError):  # the task has no such option
+            env.terminate_when_unhealthy = False  # type: ignore
+    with contextlib.closing(parts), random_actions(parts.envs):
         state = initial_state(parts)
         tasks = generation_tasks(parts, state, mean_length)
         run(parts, state, tasks)  # compiles
@@ -69,16 +71,6 @@ def learning(row: Row, work: Work) -> dict[str, Any]:
             "num_pairs": parts.config.es.pairs_after(mean_length),
             "physics_steps_per_second": statistics.median(alone),
         }
-
-
-@contextlib.contextmanager
-def _moved_at_random(parts: Parts) -> Iterator[None]:
-    """Lets random actions move the bodies; only a limit ends an episode."""
-    for env in parts.envs:
-        with contextlib.suppress(ValueError):  # the task has no such option
-            env.terminate_when_unhealthy = False  # type: ignore
-    with random_actions(parts.envs):
-        yield
 
 
 def config_of(name: str, work: Work) -> TrainConfig:

@@ -65,7 +65,8 @@ class Offspring:
 
     def group(self, index: jax.Array) -> jax.Array:
         """Draws the noise of one member."""
-        return _epsilon(self.key, index, self.parents)
+        one = jax.tree.map(lambda leaf: leaf[0], self.parents)
+        return _NOISE.sample(member_key(self.key, index), one)
 
     def variables(self, group: jax.Array, member: jax.Array) -> Variables:
         """Returns a member's weights; those of the elite for the mean."""
@@ -244,12 +245,6 @@ def genetic(
         return told, info
 
     return StrategyFunctions(init, ask, tell)
-
-
-def _epsilon(key: jax.Array, member: jax.Array, parents: PyTree) -> jax.Array:
-    """Draws a member's noise from its generation's key."""
-    one = jax.tree.map(lambda leaf: leaf[0], parents)
-    return _NOISE.sample(member_key(key, member), one)
 
 
 def _parent(key: jax.Array, member: jax.Array, count: int) -> jax.Array:

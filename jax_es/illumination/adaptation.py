@@ -46,10 +46,6 @@ class Recovery(NamedTuple):
     """As ``intact``, of the elite that is best in the damaged robot: what the archive
     could give, and no search can pass. None if not every elite was tried."""
 
-    def best_after(self, trials: int) -> float:
-        """Returns the best fitness of the first trials, or of all there were."""
-        return max(self.fitness[:trials])
-
 
 def adapt_run(
     saved: SavedArchive,

@@ -30,7 +30,6 @@ class Elites(NamedTuple):
     """``[N, B]`` float64, within the bounds."""
 
     def __len__(self) -> int:
-        """Returns N."""
         return len(self.cell)
 
 

@@ -141,11 +141,9 @@ class Repertoire(Mapping[int, LoadedPolicy]):
         return iter(self._position)
 
     def __len__(self) -> int:
-        """Returns N."""
         return len(self._position)
 
     def __repr__(self) -> str:
-        """Says what it is."""
         return (
             f"Repertoire({len(self)} elites in {self.archive.num_cells} cells for "
             f"{self.config.env.id}, {self._weights.size:,} parameters each)"

@@ -164,7 +164,6 @@ class LoadedPolicy:
         self.reset()
 
     def __repr__(self) -> str:
-        """Says what it is."""
         return self._repr
 
     def reset(self) -> None:
