@@ -127,8 +127,8 @@ SIGNALS = [
     (kind, signum, round(MOMENTS.random(), 3))
     for kind, kills, stops in (
         *(("train", 5, 1), ("rarely", 2, 0), ("seeds", 2, 1)),
-        *(("pretrain", 2, 0), ("strategy", 1, 0), ("phases", 5, 1)),
-        ("poet", 3, 1),
+        *(("pretrain", 2, 0), ("strategy", 1, 0), ("phases", 3, 1)),
+        ("poet", 1, 1),
     )
     for signum in [
         *[signal.SIGKILL] * kills,
