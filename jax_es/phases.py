@@ -79,7 +79,7 @@ class Phase:
     end the phase; none if not given."""
     restart_below: Finite | None = None
     """Running mean that a θ must have from restart_steps on: below it the phase begins
-    again with another random θ. Steps of all starts count in the run."""
+    again with another random θ. Its ends count anew; the run's count all starts."""
     restart_steps: Count | None = None
     """Environment steps of a start until then, evaluation included; read with
     restart_below."""
