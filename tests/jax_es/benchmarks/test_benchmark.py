@@ -101,7 +101,8 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(monkeypatch):
 
 
 @pytest.mark.slow
-def test_learning_rows_are_measured_beside_their_own_environment():
+def test_learning_rows_are_measured_beside_their_own_environment(monkeypatch):
+    monkeypatch.setattr(learning, "REPETITIONS", 1)
     assert [len(group) for group in benchmark.processes(choose(["learning/*"]))] == (
         [1] * len(LEARNING)  # and no physics
     )
