@@ -9,10 +9,15 @@ from dataclasses import replace
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.models import AfterstateConfig, LSTMConfig, MLPConfig
-from jax_es.robot_presets import LINEAR, ROBOT_PRESETS, clipup, transformer
+from jax_es.robot_presets import (
+    LINEAR,
+    ROBOT_PRESETS,
+    TINY_MLP,
+    clipup,
+    transformer,
+)
 from jax_es.train_config import PolicyConfig, TrainConfig, policy_kind
 
-_MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
 _ANT = ROBOT_PRESETS["ant"]["mlp"]
 _HUMANOID = ROBOT_PRESETS["humanoid"]["mlp"]
 _POSITION = ("position",)
@@ -25,7 +30,7 @@ def _networks(config: TrainConfig, good_return: float) -> dict[str, TrainConfig]
     """
     own: PolicyConfig = config.policy
     others = (
-        _MLP,
+        TINY_MLP,
         LINEAR,
         LSTMConfig(width=16),
         transformer(good_return, reward_scale=1.0 / abs(good_return)),
@@ -128,7 +133,10 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
     ),
     "bipedal-walker-hardcore": _networks(
         clipup(
-            "BipedalWalkerHardcore-v3", _MLP, 10_000_000, **{**_WALKER, "num_pairs": 64}
+            "BipedalWalkerHardcore-v3",
+            TINY_MLP,
+            10_000_000,
+            **{**_WALKER, "num_pairs": 64},
         ),
         300.0,
     ),

@@ -27,11 +27,12 @@ from jax_es.cli.train_program import (
     train_runs,
 )
 from jax_es.illumination.settings import PRESET_SETTINGS, ArchiveConfig, settings_of
-from jax_es.presets import PRESETS, preset
+from jax_es.presets import PRESETS
 from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.method import MAP_ELITES
 from jax_es.runs.wording import spread
-from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
+from jax_es.train_config import POLICY_KINDS, TrainConfig
+from jax_es.training.method_request import preset_of_method, request_of_method
 
 DEFAULT_PRESET = "ant-uni"
 
@@ -84,14 +85,8 @@ def parse(argv: list[str]) -> Request:
         stored = stored_run(line, MAP_ELITES)
         config, archive = stored.config(), settings_of(stored.method())
     else:
-        config = preset(name, line.kind)
+        config = preset_of_method(line, name)
         archive = PRESET_SETTINGS.get(name, ArchiveConfig())
-        rollout = dataclasses.replace(config.rollout, observation_statistics=False)
-        config = dataclasses.replace(config, rollout=rollout, phases=())
-        if isinstance(config.policy, CustomPolicyConfig):
-            from jax_es.training.custom_policy import with_options
-
-            config = with_options(config)
     arguments = parse_options(
         Arguments,
         line.rest,
@@ -99,22 +94,13 @@ def parse(argv: list[str]) -> Request:
         default=Arguments(config=config, archive=archive),
         description=DESCRIPTION,
     )
-    from jax_es.training.build import check_cores, with_game
-
-    config = with_game(arguments.config)
-    if arguments.resume:
-        method = arguments.archive.method()
-        run, config = arguments.runs_to_resume(config, line, method)
-    else:
-        check_cores(config.rollout)
-        run = arguments.new_runs(name, config.seed)
+    request = request_of_method(arguments, line, name, arguments.archive.method())
     require(
-        arguments.video is None or run.file != EXPERIMENT_FILE,
+        arguments.video is None or request.run.file != EXPERIMENT_FILE,
         "--video shows one archive, and --seeds fills several; leave it out, or resume "
         "a seed with it (--name seed-…, the experiment's folder being --runs-dir).",
     )
-    devices = arguments.devices(config)
-    return Request(arguments, config, name, run, devices, "generations")
+    return request
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:

@@ -28,10 +28,9 @@ from jax_es.models import (
     LSTMConfig,
     MLPConfig,
 )
-from jax_es.robot_presets import LINEAR, clipup, transformer
+from jax_es.robot_presets import LINEAR, TINY_MLP, clipup, transformer
 from jax_es.train_config import FLATTEN, TrainConfig, policy_kind
 
-_MLP = MLPConfig(hidden_sizes=(16, 16), head_scale=0.1)
 _SMALL: dict[str, Any] = {
     "statistics_fraction": 0.25,
     "std_floor": 0.001,
@@ -44,7 +43,7 @@ _SMALL: dict[str, Any] = {
 # by their differences, in which it cancels.
 _VECTOR = clipup(
     EnvConfig(id=""),
-    _MLP,
+    TINY_MLP,
     1_000_000,
     sigma=0.1,
     sigma_end=0.01,
@@ -56,7 +55,7 @@ _VECTOR = clipup(
 )
 _DISCRETE = clipup(
     EnvConfig(id=""),
-    replace(_MLP, sample_actions=True),
+    replace(TINY_MLP, sample_actions=True),
     1_000_000,
     sigma=0.2,
     sigma_end=0.02,
@@ -69,7 +68,7 @@ _DISCRETE = clipup(
 
 def _networks(config: TrainConfig) -> dict[str, TrainConfig]:
     """Policies of observation vectors; one that draws its choices explores by them."""
-    policies = (_MLP, LINEAR, LSTMConfig(width=16), transformer(1000.0))
+    policies = (TINY_MLP, LINEAR, LSTMConfig(width=16), transformer(1000.0))
     samples = config.policy.sample_actions
     return {
         policy_kind(policy): replace(

@@ -26,10 +26,11 @@ from jax_es.cli.train_program import (
     train_runs,
 )
 from jax_es.niches.settings import PRESET_SETTINGS, PoetConfig, settings_of
-from jax_es.presets import PRESETS, preset
+from jax_es.presets import PRESETS
 from jax_es.runs.method import POET
 from jax_es.runs.wording import spread
-from jax_es.train_config import POLICY_KINDS, CustomPolicyConfig, TrainConfig
+from jax_es.train_config import POLICY_KINDS, TrainConfig
+from jax_es.training.method_request import preset_of_method, request_of_method
 
 DEFAULT_PRESET = "bipedal-terrain"
 
@@ -65,17 +66,12 @@ def parse(argv: list[str]) -> Request:
         stored = stored_run(line, POET)
         config, poet = stored.config(), settings_of(stored.method())
     else:
-        config = preset(name, line.kind)
+        config = preset_of_method(line, name)
         poet = PRESET_SETTINGS.get(name, PoetConfig())
-        rollout = dataclasses.replace(config.rollout, observation_statistics=False)
         es = dataclasses.replace(
             config.es, interactions_per_generation=None, max_num_pairs=None
         )
-        config = dataclasses.replace(config, rollout=rollout, es=es, phases=())
-        if isinstance(config.policy, CustomPolicyConfig):
-            from jax_es.training.custom_policy import with_options
-
-            config = with_options(config)
+        config = dataclasses.replace(config, es=es)
     config = line.with_parts(config)
     arguments = parse_options(
         Arguments,
@@ -84,17 +80,7 @@ def parse(argv: list[str]) -> Request:
         default=Arguments(config=config, poet=poet),
         description=DESCRIPTION,
     )
-    from jax_es.training.build import check_cores, with_game
-
-    config = with_game(arguments.config)
-    if arguments.resume:
-        method = arguments.poet.method()
-        run, config = arguments.runs_to_resume(config, line, method)
-    else:
-        check_cores(config.rollout)
-        run = arguments.new_runs(name, config.seed)
-    devices = arguments.devices(config)
-    return Request(arguments, config, name, run, devices, "generations")
+    return request_of_method(arguments, line, name, arguments.poet.method())
 
 
 def _train(request: Request, check_stop: Callable[[], None]) -> str | None:

@@ -458,11 +458,10 @@ def games() -> str:
     """How fast games are played and learned, by ``benchmark --json``."""
     reports = [read(file) for file in sorted((RESULTS / "games_speed").iterdir())]
     rows = over_runs(reports)
+    first = {row["name"]: row for row in reports[0]["rows"]}
     lines = [["ale-py alone", "", "", rows["physics/atari"]["rate"], "", ""]]
     for name in GAMES:
-        played = next(
-            row for row in reports[0]["rows"] if row["name"] == f"generation/{name}"
-        )
+        played = first[f"generation/{name}"]
         row, shares = rows[played["name"]], played["shares"]
         lines.append(
             [
@@ -503,7 +502,9 @@ def jax_speed() -> str:
 
 def learning_speed() -> str:
     """How near generations of presets come to their environment alone."""
-    reports = [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
+    reports = [
+        read(file) for file in sorted((RESULTS / "learning_speed").glob("run-*"))
+    ]
     lines = [
         [f"`{name.removeprefix('learning/')}`"]
         + [row[column] for column in ("slots", "rate", "alone", "ratio")]
@@ -519,11 +520,11 @@ def slots_a_core() -> str:
     """How fast generations of presets are with other numbers of slots."""
     counts = (32, 128)
     few, many = (
-        over_runs([read(RESULTS / "learning_speed_slots" / f"slots-{count}.json")])
+        over_runs([read(RESULTS / "learning_speed" / f"slots-{count}.json")])
         for count in counts
     )
     usual = over_runs(
-        [read(file) for file in sorted((RESULTS / "learning_speed").iterdir())]
+        [read(file) for file in sorted((RESULTS / "learning_speed").glob("run-*"))]
     )
     lines = [
         [f"`{name.removeprefix('learning/')}`"]

@@ -291,7 +291,9 @@ def parse_options(
     _note_fields(arguments if default is None else default)
 
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
-        names = _names(arguments if default is None else default)
+        fields = _names(arguments if default is None else default)
+        # A network's own fields are typed without this part.
+        names = [name.replace("policy.options.", "policy.") for name in fields]
         reason = _reason(event, [option(name).removeprefix("--") for name in names])
         raise InputError(f"{reason} (--help lists all options)")
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord
 from jax_es.training.generation import evaluation_tasks, population_tasks
+from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import fitness, make_objective, per_member, score
 from jax_es.training.parts import EvaluationParts, Parts
 from jax_es.training.recording import rollout_fields
@@ -51,7 +52,7 @@ class IlluminationState(NamedTuple):
     """The emitter's own; ``()`` in the checkpoint ``best``."""
 
 
-class Illumination:
+class Illumination(MethodTraining):
     """An archive that grows by generations: a session's training.
 
     Args:
@@ -154,15 +155,6 @@ class Illumination:
         without_archive = state._replace(archive=(), emitter=())
         best = (self.generation, without_archive) if is_best else None
         return Step(record, state, best, says)
-
-    def finish(self, *_: Any, **__: Any) -> None:
-        """Does nothing: the archive is what counts."""
-
-    def limits_reached(self) -> list[str]:
-        """Says what ends the run, if anything does."""
-        return self.config.limits_reached(
-            self.generation, self.total_env_steps, self.best_evaluation_return
-        )
 
     def _outcome(self, results: EpisodeResults, member: np.ndarray) -> Candidates:
         """Returns fitness and descriptors by member: means over its episodes."""

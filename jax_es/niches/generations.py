@@ -35,6 +35,7 @@ from jax_es.niches.trials import Improved, Trials
 from jax_es.runs.records import GenerationRecord
 from jax_es.streams import stream
 from jax_es.training.generation import longest_episode
+from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import score
 from jax_es.training.parts import Parts
 from jax_es.training.recording import rollout_fields
@@ -71,7 +72,7 @@ class PoetState(NamedTuple):
     to; ``()`` in the checkpoint ``best``."""
 
 
-class Poet:
+class Poet(MethodTraining):
     """Niches that grow by generations: a session's training.
 
     Args:
@@ -144,15 +145,6 @@ class Poet:
         without = state._replace(niches=(), transfers=())
         best = (self.generation, without) if is_best else None
         return Step(record, state, best, says)
-
-    def finish(self, *_: Any, **__: Any) -> None:
-        """Does nothing: the niches are what counts."""
-
-    def limits_reached(self) -> list[str]:
-        """Says what ends the run, if anything does."""
-        return self.config.limits_reached(
-            self.generation, self.total_env_steps, self.best_evaluation_return
-        )
 
     def _improve(self) -> Improved:
         """Runs a generation of each active niche's strategy, all in one rollout."""

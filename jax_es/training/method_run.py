@@ -1,7 +1,8 @@
 """A run by a method that has a state of its own: archives, niches."""
 
+import abc
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 from jax_es.checks import require
 from jax_es.cli.progress import Layout, ending, opening
@@ -11,26 +12,48 @@ from jax_es.runs.directory import RunDirectory, check_method
 from jax_es.runs.method import Method
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
-from jax_es.training.session import Training, run_session, session_progress, take_up
+from jax_es.training.session import (
+    Elapsed,
+    OnStep,
+    Step,
+    run_session,
+    session_progress,
+    take_up,
+)
 from jax_es.types import Policy, PyTree, needs_reference
 
 
-class Restorable(Training, Protocol):
-    """A training that takes up what it saved by itself."""
+class MethodTraining(abc.ABC):
+    """A :class:`~jax_es.training.session.Training` that takes up what it saved."""
 
+    generation: int
     config: TrainConfig
     mean: PyTree
     """θ, whose size is told."""
     total_env_steps: int
     best_evaluation_return: float
 
+    @abc.abstractmethod
+    def advance(self, on_step: OnStep, elapsed: Elapsed) -> Step:
+        """Runs a generation."""
+
+    @abc.abstractmethod
     def restore(self, state: PyTree) -> None:
         """Takes up what a checkpoint holds, nested dictionaries of arrays."""
-        ...
+
+    def limits_reached(self) -> list[str]:
+        """Says what ends the run, if anything does."""
+        return self.config.limits_reached(
+            self.generation, self.total_env_steps, self.best_evaluation_return
+        )
+
+    def finish(self, *_: Any, **__: Any) -> Step | None:
+        """Returns nothing: what the generations keep is what counts."""
+        return None
 
 
 def run_method(
-    training: Restorable,
+    training: MethodTraining,
     run: RunDirectory,
     method: Method,
     begins: str,

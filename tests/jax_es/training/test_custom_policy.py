@@ -179,6 +179,13 @@ def test_a_network_that_ends_the_program_is_one_line(module, network, did, capsy
     assert not Path("runs").exists()
 
 
+def test_a_mistyped_option_is_answered_by_one_that_works(module, refused):
+    arguments = ["half-cheetah", "--policy", f"{module}:make_policy"]
+    wrong = [*arguments, "--policy.gian", "2"]
+    refused(train.main, wrong, "perhaps you meant --policy.gain")
+    assert train.parse([*arguments, "--policy.gain", "2"]).config.policy.options
+
+
 def test_options_are_checked(module):
 
     assert jax_es.custom_policy("my_networks:Gated").options == {"width": 32}
