@@ -33,6 +33,7 @@ from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_runs
+from jax_es.runs.method import POET
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
@@ -104,7 +105,8 @@ class Arguments(WorkerArguments):
     video: Path | None = None
     """Also record the first episode of the first run, as it was trained, into this file
     (.mp4 or .gif). With returns that are asked for, it is asked for the lowest, the
-    middle one and the highest, side by side."""
+    middle one and the highest, side by side. Of POET the latest three niches that were
+    solved, each in its own terrain."""
 
     def __post_init__(self) -> None:
         from jax_es.evaluation.video import check_encoder
@@ -243,6 +245,8 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     """Records the first of the episodes of the table."""
     from jax_es.evaluation.conditions import episode_tasks
     from jax_es.evaluation.video import record_video
+    from jax_es.niches.niche import NEVER
+    from jax_es.niches.saved import load_niches
     from jax_es.training.load_policy import load_policy
 
     path, trained = next(iter(group.trained.items()))
@@ -256,7 +260,13 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
         if command is not None:
             policy.ask(command)
         policies["" if command is None else f"{command:g} asked, returned"] = policy
-    record_video(policies, trained.config.env, file, seed)
+    terrains = []
+    if trained.method.name == POET:
+        niches = load_niches(path, seed, arguments.trust)
+        niches = [each for each in niches if each.solved != NEVER] or niches
+        policies = {f"niche {n.number}": n.policy for n in niches[-3:]}
+        terrains = [niche.terrain for niche in niches[-3:]]
+    record_video(policies, trained.config.env, file, seed, terrains=terrains)
     sys.stderr.write(f"{file}\n")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from jax_es.analysis import aggregate, archives, drawing, figures
+from jax_es.analysis import aggregate, archives, drawing, figures, niches
 from jax_es.analysis.curves import (
     AXES,
     RETURNS,
@@ -25,13 +25,16 @@ from jax_es.analysis.curves import (
 from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.folders import program_command
-from jax_es.runs.method import MAP_ELITES
+from jax_es.runs.method import MAP_ELITES, POET
 
 OF_POPULATIONS = ("population", "time", "iteration")
 """Figures of what only OpenAI-ES has."""
 
-OF_ARCHIVES = ("growth", "elites")
-"""Figures of what only runs of illuminate have."""
+OF_METHODS = {
+    MAP_ELITES: ("archive", "illuminate", ("growth", "elites")),
+    POET: ("niches", "poet", ("annecs", "niches")),
+}
+"""Method → what only its runs have, the program that makes it, figures of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +52,17 @@ class Arguments:
         "aggregate",
         "growth",
         "elites",
+        "annecs",
+        "niches",
         "all",
     ] = "learning"
     """learning: returns, median and quartiles over the seeds. population: mean and 95 %
     of the members' returns. time: where it went. iteration: wall-clock of each
     generation. aggregate: interquartile mean over several tasks, normalised, with 95 %
     bootstrap intervals. growth: coverage, QD-score and best fitness of archives.
-    elites: maps of them. all: each of them that the runs allow. Runs trained by
-    gradients have learning and aggregate only."""
+    elites: maps of them. annecs: novel terrains that POET created and solved. niches:
+    the tree of its terrains, and which policies moved. all: each of them that the runs
+    allow. Runs trained by gradients have learning and aggregate only."""
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
     plots/ in the run's folder if not given, or here for several."""
@@ -135,12 +141,13 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
-        require(
-            run.method.name == MAP_ELITES or arguments.figure not in OF_ARCHIVES,
-            f"--figure {arguments.figure}: {run.path} was trained by "
-            f"{run.method.title} and has no archive; leave it out, or make one with "
-            f"{program_command('illuminate')}.",
-        )
+        for method, (what, made_by, shown) in OF_METHODS.items():
+            require(
+                run.method.name == method or arguments.figure not in shown,
+                f"--figure {arguments.figure}: {run.path} was trained by "
+                f"{run.method.title} and has no {what}; leave it out, or choose a run "
+                f"of {program_command(made_by)}.",
+            )
 
 
 def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
@@ -152,7 +159,11 @@ def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
         is_evolution = all(run.method.is_evolution for run in runs)
         xs = tuple(x for x in AXES if is_evolution or x != "generations")
         along = "generations"
-    filled = [run for run in runs if run.method.name == MAP_ELITES]
+    made_by = {
+        method: [run for run in runs if run.method.name == method]
+        for method in OF_METHODS
+    }
+    filled, grown = made_by[MAP_ELITES], made_by[POET]
     known = {
         "learning": lambda: figures.learning(panels, xs, arguments.y),
         "population": lambda: figures.population(evolved, along),
@@ -163,12 +174,15 @@ def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
         ),
         "growth": lambda: archives.growth(sorted_into_panels(filled)),
         "elites": lambda: archives.elites(archives.by_title(filled)),
+        "annecs": lambda: niches.annecs(sorted_into_panels(grown)),
+        "niches": lambda: niches.tree([niches.read_niches(run) for run in grown]),
     }
     names = [arguments.figure]
     if arguments.figure == "all":
         left_out = () if evolved else OF_POPULATIONS
         left_out += () if aggregate.is_comparable(panels) else ("aggregate",)
-        left_out += () if filled else OF_ARCHIVES
+        for method, (_, _, shown) in OF_METHODS.items():
+            left_out += () if made_by[method] else shown
         names = [name for name in known if name not in left_out]
     return {name: known[name]() for name in names}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_es.analysis import aggregate, archives, drawing, figures
+from jax_es.analysis import aggregate, archives, drawing, figures, niches
 from jax_es.analysis.curves import (
     TABLE_HEADS,
     Lines,
@@ -22,7 +22,7 @@ from jax_es.checks import check_types, optional
 from jax_es.presets import meant_by
 from jax_es.runs.directory import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
-from jax_es.runs.method import MAP_ELITES, Method
+from jax_es.runs.method import MAP_ELITES, POET, Method
 from jax_es.runs.reproduce import command, origin
 from jax_es.runs.wording import significant
 from jax_es.train_config import differing, flat, flatten
@@ -74,7 +74,7 @@ def page(
         pictures={
             task: _pictures(
                 *(task, panels[task], evolved),
-                [r for r in runs if (r.task, r.method.name) == (task, MAP_ELITES)],
+                [run for run in runs if run.task == task],
             )
             for task in tasks
         },
@@ -179,7 +179,7 @@ def _differences(variants: Sequence[Variant]) -> list[list[object]]:
 
 
 def _pictures(
-    task: str, lines: Lines, evolved: Panels, filled: Sequence[Run]
+    task: str, lines: Lines, evolved: Panels, runs: Sequence[Run]
 ) -> list[dict[str, str]]:
     """Draws a task's panels one by one, so that they stand in a column on a phone."""
     # Of a single variant, the curve against time says what that against steps does.
@@ -194,10 +194,15 @@ def _pictures(
     if task in evolved:
         label = f"Wall-clock time of a generation on {task}"
         drawn[label] = figures.iteration({task: evolved[task]})
-    if filled:
-        grown = archives.growth(sorted_into_panels(filled))
-        drawn[f"Growth of the archives on {task}"] = grown
+    if filled := [run for run in runs if run.method.name == MAP_ELITES]:
+        growth = archives.growth(sorted_into_panels(filled))
+        drawn[f"Growth of the archives on {task}"] = growth
         drawn[f"Elites on {task}"] = archives.elites(archives.by_title(filled))
+    if grown := [run for run in runs if run.method.name == POET]:
+        created = niches.annecs(sorted_into_panels(grown))
+        drawn[f"Terrains created and solved on {task}"] = created
+        read = [niches.read_niches(run) for run in grown]
+        drawn[f"Niches on {task}"] = niches.tree(read)
     return [_picture(figure, label) for label, figure in drawn.items()]
 
 

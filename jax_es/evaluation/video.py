@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,12 +26,15 @@ def record_video(
     file: Path,
     seed: int,
     columns: int | None = None,
+    terrains: Sequence[Mapping[str, float]] = (),
 ) -> list[float]:
     """Records an episode of each policy; returns the episodes' returns.
 
     Gymnasium's own environment renders them, from the same seed. They are shown in rows
     of ``columns``, or in one; one that ends before the others stays as it was. Policies
-    are given by their captions, which the return so far follows; "" for none.
+    are given by their captions, which the return so far follows; "" for none. Each may
+    have a terrain, numbers of the environment's variations by their names; bodies of
+    MuJoCo's tasks stay as they are.
 
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.
@@ -46,7 +49,11 @@ def record_video(
         # Gymnasium tries a window before it renders off screen, and the encoder is a
         # process of its own: neither warning helps a user.
         warnings.simplefilter("ignore")
-        episodes = [_pictures(*each, env, seed) for each in policies.items()]
+        rows = terrains or [{}] * len(policies)
+        episodes = [
+            _pictures(*each, env, seed, terrain)
+            for each, terrain in zip(policies.items(), rows, strict=True)
+        ]
         for episode in episodes:
             stack.callback(episode.close)
         now = [next(episode) for episode in episodes]  # before the file is opened
@@ -87,7 +94,11 @@ class Picture(NamedTuple):
 
 
 def _pictures(
-    caption: str, policy: LoadedPolicy, env: EnvConfig, seed: int
+    caption: str,
+    policy: LoadedPolicy,
+    env: EnvConfig,
+    seed: int,
+    terrain: Mapping[str, float],
 ) -> Generator[Picture, None, None]:
     """Plays an episode."""
     with _renderable(env.id):
@@ -96,7 +107,10 @@ def _pictures(
     rate = episode.metadata.get("render_fps", 30)
     policy.reset()
     with episode:
-        observation, _ = episode.reset(seed=seed)
+        neutral = getattr(episode.unwrapped, "variations", {})
+        row = [terrain.get(name, value) for name, value in neutral.items()]
+        options = {"variation": row} if terrain and row else None
+        observation, _ = episode.reset(seed=seed, options=options)
         total, reward, done = 0.0, 0.0, False
         while True:
             with _renderable(env.id):

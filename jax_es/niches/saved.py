@@ -2,20 +2,22 @@
 
 import contextlib
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jax_es.checks import require
-from jax_es.niches.mutation import Mutator
+from jax_es.niches.mutation import Mutator, described
 from jax_es.niches.niche import NEVER
 from jax_es.niches.settings import settings_of
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
-from jax_es.runs.method import POET
+from jax_es.runs.method import POET, Method
 from jax_es.runs.trust import check_imports
-from jax_es.train_config import in_own_physics
+from jax_es.train_config import TrainConfig, in_own_physics
 from jax_es.training.build import make_env, make_policy
 from jax_es.training.load_policy import LoadedPolicy, TrainedMean
 
@@ -101,3 +103,25 @@ def load_niches(
             )
         )
     return niches
+
+
+def terrains_of(
+    method: Method, config: TrainConfig, stored: Mapping[str, Any]
+) -> list[str]:
+    """Returns what the niches of a checkpoint are, in words.
+
+    Numbers alone where the environment's module, which knows their names, would have
+    to be imported.
+
+    Args:
+        method: the run's.
+        config: the run's.
+        stored: arrays of all niches, as a checkpoint has them.
+    """
+    terrains = stored.get("terrain", np.zeros((len(stored["number"]), 0)))
+    if ":" in config.env.id:
+        return [", ".join(f"{value:.4g}" for value in row) for row in terrains]
+    with contextlib.closing(make_env(config.env, 1, 1)) as env:
+        neutral = getattr(env, "variations", {})
+    names = Mutator(settings_of(method).mutate, neutral).names
+    return [described(names, terrain) for terrain in terrains]

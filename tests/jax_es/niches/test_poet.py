@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import imageio.v3 as iio
 import jax
 import numpy as np
 import pytest
@@ -114,7 +115,22 @@ def test_niches_are_read_from_a_run(run, slopes, capsys):
     options = [str(run), "--episodes", "1", "--trust", "--variation", "slope", slope]
     assert evaluate.main(options) == 0
     assert "slope" in capsys.readouterr().out
-    assert plot.main([str(run), "--output", "pictures"]) == 0
+
+
+def test_niches_are_drawn(run, slopes):
+    assert plot.main([str(run), "--figure", "all", "--output", "pictures"]) == 0
+    tree = Path("pictures", "niches.svg").read_text()
+    niches = load_niches(run, trust=True)
+    for niche in niches:
+        assert f"{niche.number}: {niche.terrain['slope']:.4g}" in tree
+    assert Path("pictures", "annecs.svg").exists()
+    # The latest three that were solved, side by side, each in its own terrain.
+    options = [str(run), "--trust", "--episodes", "1", "--video", "hardest.gif"]
+    assert evaluate.main(options) == 0
+    frame = iio.imread("hardest.gif", index=0)
+    solved = [n.terrain["slope"] for n in niches if n.solved != NEVER][-3:]
+    assert frame.shape[:2] == (64, 64 * len(solved))
+    np.testing.assert_allclose(frame[50, 32::64, 0], 250 * np.array(solved), atol=4)
 
 
 def test_each_seed_grows_the_niches_that_it_would_alone(run, capsys):

@@ -16,6 +16,10 @@ class Slope(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     variations = {"slope": 0.0}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -27,6 +31,9 @@ class Slope(gymnasium.Env):
         self.steps += 1
         reward = 25 - 100 * float(abs(action[0] - self.slope))
         return self.observed(), reward, self.steps == 4, False, {}
+
+    def render(self):
+        return np.full((64, 64, 3), 250 * self.slope, np.uint8)
 
     def observed(self):
         return np.array([1, self.np_random.uniform(-1, 1)], np.float32)
