@@ -1,8 +1,8 @@
 """Simulators behind one contract: vector environments whose ended episodes wait.
 
 Importing it registers our own tasks with Gymnasium: MuJoCo's
-(:mod:`jax_es.envs.traps`, :mod:`jax_es.envs.damages`) and a BipedalWalker on other
-terrain (:mod:`jax_es.envs.terrain`).
+(:mod:`jax_es.envs.traps`, :mod:`jax_es.envs.damages`), and two walkers on other
+terrain (:mod:`jax_es.envs.terrain`, :mod:`jax_es.envs.mujoco_terrain`).
 """
 
 import importlib
@@ -16,6 +16,7 @@ for _module, _name, _steps in (
     *(("traps", "AntTrap", 1000), ("traps", "HumanoidTrap", 1000)),
     *(("damages", "AntShortLeg", 1000), ("damages", "AntNoFoot", 1000)),
     *(("damages", f"HalfCheetah{what}Foot", 1000) for what in _HALF_CHEETAHS),
+    ("mujoco_terrain", "Walker2dTerrain", 1000),
 ):
     if f"{_name}-v0" not in gymnasium.registry:
         # By name: neither MuJoCo nor the task is imported before it is made.

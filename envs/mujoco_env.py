@@ -66,7 +66,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
     its strength in the episode, 1 where it is whole and 0 where it is broken; or what
-    :meth:`named_variations` returns, ``[num_envs, A + 5]``.
+    :meth:`named_variations` returns, ``[num_envs, A + 5]``, or more with a task's own.
 
     Raises:
         ValueError: the id is not supported, a number is not a positive integer, the
@@ -119,6 +119,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         self._env_id = env_id
         with being_made(env_id, ()):
             self._task = task(model, self._batch.bind)
+            if self._task.variations:
+                self._task.expanded(self._batch.expand)
             if env_id not in TASKS:
                 check(env_id, self._task, model)
         self.terminate_when_unhealthy = terminate_when_unhealthy
@@ -183,20 +185,21 @@ class MujocoVectorEnv(EpisodeVectorEnv):
     @property
     def variations(self) -> Mapping[str, float]:
         """Name → the value that changes nothing."""
-        return NEUTRAL
+        return {**NEUTRAL, **self._task.variations}
 
     def named_variations(self, values: Mapping[str, Any], count: int) -> np.ndarray:
         """Returns variations ``[count, V]`` by their names.
 
         Args:
             values: name of :data:`jax_es.envs.variations.NEUTRAL`, which says what they
-                mean → a number or ``[count]`` numbers; absent ones are neutral.
+                mean, or of the task's own → a number or ``[count]`` numbers; absent
+                ones are neutral.
             count: of episodes.
 
         Raises:
             ValueError: there is no such name, or a value is out of its range.
         """
-        return rows(values, count, self._model.nu)
+        return rows(values, count, self._model.nu, self._task.variations)
 
     def report(self, names: Sequence[str]) -> None:
         """Puts numbers of Gymnasium's info dictionary into that of each step.
@@ -231,7 +234,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 f"options: got {sorted(options)}, expected 'reset_mask' and 'variation'"
             )
         ids = np.flatnonzero(mask).astype(np.int32)
-        if variation is not None and self._varied is None:
+        is_varied = variation is not None or self._task.variations
+        if is_varied and self._varied is None:
             size = self._observations.shape[1]
             self._varied = Variations(self._model, self._batch, self._task, size)
         if self._varied is not None:
@@ -247,6 +251,10 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 if seed is not None or generator is None:
                     generator, _ = np_random(seed)
                     self._generators[i] = generator
+                if self._varied is not None and task.variations:
+                    own = self._varied.own[i].tolist()
+                    own = dict(zip(task.variations, own, strict=True))
+                    task.begin(i, own, generator)
                 task.qpos[i], task.qvel[i] = task.initial_state(generator)
             self._batch.forward(ids)
             parts = self._seen(ids)

@@ -12,8 +12,9 @@ where only rounding can differ, the method says so.
 
 import abc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import gymnasium
@@ -51,6 +52,9 @@ class MujocoTask(abc.ABC):
     """What a healthy step is paid for nothing else."""
     is_reporting: bool = False
     """Whether somebody asks for :meth:`info`."""
+    variations: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    """Numbers of the task's own that episodes can differ in: name → the number that
+    changes nothing. A task that has some is told them by :meth:`begin`."""
 
     @classmethod
     def model_path(cls) -> Path:
@@ -70,6 +74,34 @@ class MujocoTask(abc.ABC):
         self.ctrl = bind("ctrl")
         self.body_mass = model.body_mass
         """``[B]`` of all simulations, or ``[N, B]`` of each where masses vary."""
+
+    def expanded(self, expand: Callable[[str], np.ndarray]) -> None:
+        """Takes what differs between simulations, before the first episode.
+
+        Called where there are :attr:`variations`.
+
+        Args:
+            expand: gives a field of the model as ``[N, …]``, writable, which each
+                simulation then has for itself.
+        """
+        return
+
+    def begin(
+        self, index: int, numbers: Mapping[str, float], generator: np.random.Generator
+    ) -> None:
+        """Prepares an episode, before its first state is drawn.
+
+        Called where there are :attr:`variations`.
+
+        Args:
+            index: of the simulation.
+            numbers: the episode's, by the names of :attr:`variations`.
+            generator: the episode's.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        return
 
     def initial_state(
         self, generator: np.random.Generator

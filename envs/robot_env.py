@@ -20,6 +20,8 @@ class RobotEnv(MujocoEnv):
         render_mode: as Gymnasium's.
         terminate_when_unhealthy: whether an unhealthy state ends the episode.
         **options: further arguments of ``MujocoEnv``, such as ``camera_name``.
+
+    ``reset`` takes the option ``"variation"``, the task's own numbers in their order.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -40,14 +42,29 @@ class RobotEnv(MujocoEnv):
         # The fields as a batch of one; MjData's arrays stay where they are.
         self._task = made(self.model, lambda name: getattr(self.data, name)[None])
         self._task.terminate_when_unhealthy = terminate_when_unhealthy
+        self.variations = self._numbers = dict(made.variations)
+        if self.variations:
+            self._task.expanded(lambda name: getattr(self.model, name)[None])
         check(task, self._task, self.model)
         fps = round(1 / self.dt)
         self.metadata = {**self.metadata, "render_fps": fps}  # pyright: ignore
         shape = self._observation().shape
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
 
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode."""
+        row = (options or {}).get("variation")
+        self._numbers = self.variations
+        if row is not None:
+            self._numbers = dict(zip(self.variations, row, strict=True))
+        return super().reset(seed=seed, options=options)
+
     def reset_model(self) -> np.ndarray:
         """Draws a first state."""
+        if self.variations:
+            self._task.begin(0, self._numbers, self.np_random)
         self.set_state(*self._task.initial_state(self.np_random))
         observation = self._observation()
         self._task.remember()

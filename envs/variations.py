@@ -2,7 +2,8 @@
 
 A variation is named numbers, an episode's own. As rows of an array, which tasks carry
 and ``reset(options={"variation": …})`` reads, it is each motor's share of its strength
-and then ``REST``; rows of motors' shares alone are variations, too.
+and then ``REST``, and then the task's own numbers; rows of motors' shares alone are
+variations, too.
 
 Per-simulation values of ``mujoco.batch`` (``expand``, then ``set_const`` for what
 follows from masses) are what the models of a batch differ in. A model for each
@@ -15,6 +16,7 @@ something is varied, and costs the steps nothing that we could measure. Resets t
 # (mujoco's names come from compiled modules without type stubs)
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import mujoco
@@ -47,13 +49,19 @@ _FIELDS = {
 """Name → MuJoCo's fields that it is a factor on; of friction the first column."""
 
 
-def rows(values: Mapping[str, Any], count: int, num_motors: int) -> np.ndarray:
-    """Returns named variations as ``[count, num_motors + 5]``.
+def rows(
+    values: Mapping[str, Any],
+    count: int,
+    num_motors: int,
+    own: Mapping[str, float] = MappingProxyType({}),
+) -> np.ndarray:
+    """Returns named variations as ``[count, num_motors + 5 + len(own)]``.
 
     Args:
         values: name → a number or ``[count]`` numbers; absent ones are neutral.
         count: of episodes.
         num_motors: of the model.
+        own: names of the task's own, each with its neutral value.
 
     Raises:
         ValueError: there is no such name, or a value is out of its range.
@@ -62,9 +70,10 @@ def rows(values: Mapping[str, Any], count: int, num_motors: int) -> np.ndarray:
         >>> rows({"mass": 1.1}, 1, num_motors=2).tolist()
         [[1.0, 1.0, 1.1, 1.0, 1.0, 0.0, 0.0]]
     """
+    neutral = {**NEUTRAL, **own}
     for name, value in values.items():
-        if name not in NEUTRAL:
-            raise ValueError(f"{name}: expected one of {', '.join(NEUTRAL)}")
+        if name not in neutral:
+            raise ValueError(f"{name}: expected one of {', '.join(neutral)}")
         value = np.asarray(value, float)
         words, is_right = "at least 0 and finite", (value >= 0) & (value < np.inf)
         if name == "mass":
@@ -74,9 +83,9 @@ def rows(values: Mapping[str, Any], count: int, num_motors: int) -> np.ndarray:
         if not is_right.all():
             wrong = value[~is_right].flat[0]
             raise ValueError(f"{name} {wrong:g}: expected a number {words}")
-    columns = {name: values.get(name, NEUTRAL[name]) for name in NEUTRAL}
+    columns = {name: values.get(name, neutral[name]) for name in neutral}
     shares = [columns["motors"]] * num_motors
-    all_columns = [*shares, *(columns[name] for name in REST)]
+    all_columns = [*shares, *(columns[name] for name in (*REST, *own))]
     return np.stack([np.broadcast_to(c, count) for c in all_columns], axis=1) * 1.0
 
 
@@ -88,6 +97,9 @@ class Variations:
         batch: of simulations.
         task: over that batch.
         observation_size: O.
+
+    Attributes:
+        own: ``[N, V]``, numbers of the task's own.
     """
 
     def __init__(
@@ -99,6 +111,7 @@ class Variations:
     ) -> None:
         num_envs = len(task.qpos)
         self._model, self._batch, self._task = model, batch, task
+        self.own = np.tile([*task.variations.values()], (num_envs, 1))
         # Of each name that was ever varied: arrays [N, …], and the model's own.
         self._expanded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._strength = np.ones((num_envs, model.nu), np.float32)
@@ -112,7 +125,7 @@ class Variations:
 
         Args:
             ids: of environments.
-            variation: ``[N, A]`` or ``[N, A + 5]``, of all environments.
+            variation: ``[N, A]`` or ``[N, A + 5 + V]``, of all environments.
 
         Raises:
             ValueError: it has another shape.
@@ -121,16 +134,18 @@ class Variations:
         if variation is None:
             variation = np.ones((num_envs, num_motors))
         variation = np.asarray(variation, float)
-        widths = num_motors, num_motors + len(REST)
+        own = self._task.variations
+        widths = num_motors, num_motors + len(REST) + len(own)
         if variation.shape not in [(num_envs, width) for width in widths]:
             raise ValueError(
                 f"options['variation']: got shape {variation.shape}, expected "
                 f"{(num_envs, num_motors)}: each motor's share of its strength, or "
-                f"{(num_envs, widths[1])}: then {', '.join(REST)}"
+                f"{(num_envs, widths[1])}: then {', '.join((*REST, *own))}"
             )
         shares, rest = np.split(variation[ids], [num_motors], axis=1)
         if not rest.size:
-            rest = rows({}, len(ids), num_motors)[:, num_motors:]
+            rest = rows({}, len(ids), num_motors, own)[:, num_motors:]
+        rest, self.own[ids] = np.split(rest, [len(REST)], axis=1)
         values = dict(zip(REST, rest.T, strict=True))
         self._strength[ids] = shares
         self._is_late[ids] = np.rint(values["delay"])
