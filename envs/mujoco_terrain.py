@@ -4,6 +4,8 @@ The ground is a line of segments. Boxes stand for those near the walker, and are
 along with it: each box costs the simulation time, however far away it is. Numbers are
 named as those of BipedalWalker's terrain (:mod:`jax_es.envs.terrain`), but in metres.
 """
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's names come from compiled modules without type stubs)
 
 import functools
 import math
@@ -69,6 +71,7 @@ def ground(numbers: Mapping[str, float], generator: np.random.Generator) -> Grou
     x, y, velocity, grass = PAD[1], 0.0, 0.0, int(generator.integers(*GRASS))
     bumps = iter((generator.uniform(-1, 1, MAX_SEGMENTS) / 30).tolist())
     rows = [(PAD[0], 0.0, 0.0, 0.0, 0.0)]  # left end, surface, level
+    is_after = False
 
     def add(length: float, above: float = 0.0, rise: float = 0.0) -> None:
         nonlocal x, y
@@ -78,8 +81,12 @@ def ground(numbers: Mapping[str, float], generator: np.random.Generator) -> Grou
     while x < LENGTH and len(rows) < MAX_SEGMENTS - 6:
         velocity = 0.8 * velocity - math.copysign(0.01, y) + next(bumps)
         rise = numbers["roughness"] * velocity
+        # Level beside an obstacle: the end of a tilted box would reach into a pit.
+        if kinds and (grass == 1 or is_after):
+            rise = 0.0
         add(STEP, rise=min(max(rise, -STEEPEST * STEP), STEEPEST * STEP))
         grass -= 1
+        is_after = grass == 0
         if grass > 0 or not kinds:
             continue
         grass = int(generator.integers(*GRASS))
@@ -121,7 +128,6 @@ class Walker2dTerrain(Walker2d):
     def __init__(self, model: mujoco.MjModel, bind: Bind) -> None:
         """Makes room for the grounds."""
         super().__init__(model, bind)
-        self.forward_weight = METRE * self.time_step
         num_envs = len(self.qpos)
         self._left = np.full((num_envs, MAX_SEGMENTS + 1), np.inf)
         self._left[:, 0] = -np.inf
@@ -163,6 +169,11 @@ class Walker2dTerrain(Walker2d):
         self._height = self.qpos[:, 1] - level[:, 0]
         own = self._height[:, None], self.qpos[:, 2:], np.clip(self.qvel, -10, 10)
         return (*own, surface - level[:, :1])
+
+    def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
+        """Returns the metres gained, times 15, less the cost of control."""
+        metres = self.x_position() - self._x_before
+        return METRE * metres - self.control_cost(actions)
 
     def unhealthy(self) -> np.ndarray:
         """Unless it is 0.8 to 2 above the level and |angle| < 1."""
