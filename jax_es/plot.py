@@ -18,6 +18,7 @@ from jax_es.analysis.curves import (
     AXES,
     RETURNS,
     Run,
+    measured,
     read_runs,
     sorted_into_panels,
     table,
@@ -26,6 +27,7 @@ from jax_es.checks import require
 from jax_es.cli.options import input_errors, parse_options, program
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES, POET
+from jax_es.runs.records import OWN
 
 OF_POPULATIONS = ("population", "time", "iteration")
 """Figures of what only OpenAI-ES has."""
@@ -70,9 +72,11 @@ class Arguments:
     """What returns are measured against, or a panel of learning for each; of
     populations generations, else environment steps if not given. Gradients know no
     generations."""
-    y: Literal["evaluation", "population", "command-error"] = "evaluation"
-    """Return of the mean policy, mean over the population, or the mean policy's error
-    where it is asked for returns."""
+    y: str = "evaluation"
+    """evaluation: return of the mean policy. population: mean over the population.
+    fitness: what an objective of your own says of the mean policy. command-error: the
+    mean policy's error where it is asked for returns. strategy/NAME: a number that a
+    strategy of your own reports."""
     reference: tuple[str, ...] = ()
     """TASK=RETURN, the return that counts as 1 in the aggregate; the best evaluation
     of the runs given if not said. The initial networks' count as 0."""
@@ -85,6 +89,10 @@ class Arguments:
         require(
             self.folder.suffix == "" or self.figure != "all",
             f"--output must be a folder with --figure all, got {self.output}.",
+        )
+        require(
+            self.y in RETURNS or self.y.startswith(OWN),
+            f"--y must be {', '.join(RETURNS)} or {OWN}NAME, got {self.y!r}.",
         )
 
     @property
@@ -124,7 +132,7 @@ def main(argv: list[str]) -> None:
         ]
     sys.stdout.write(table(panels) + "\n")
     if arguments.figure in ("aggregate", "all") and aggregate.is_comparable(panels):
-        text = aggregate.table(panels, RETURNS[arguments.y][0], references)
+        text = aggregate.table(panels, measured(arguments.y)[0], references)
         sys.stdout.write("\n" + text + "\n")
     sys.stderr.write("".join(f"{file}\n" for file in written))
 
@@ -133,6 +141,12 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
     """Rejects what a run does not have."""
     asked = {"--figure": arguments.figure, "--x": arguments.x, "--y": arguments.y}
     of_evolution = (*OF_POPULATIONS, "generations", "population", "command-error")
+    y, is_return = measured(arguments.y)[0], arguments.y in ("evaluation", "population")
+    require(
+        is_return or arguments.figure not in ("aggregate", "all"),
+        f"--y {arguments.y} is no return, which --figure {arguments.figure} needs; add "
+        "--figure learning.",
+    )
     for run in runs:
         for option, value in asked.items():
             require(
@@ -141,6 +155,13 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
+        known = run.records[0].numbers()
+        own = [name for name in known if name.startswith(OWN)]
+        require(
+            y in known,
+            f"--y {y}: {run.path} has no such number; it has "
+            f"{', '.join(own) or 'none of a strategy of your own'}.",
+        )
         for method, (what, made_by, shown) in OF_METHODS.items():
             require(
                 run.method.name == method or arguments.figure not in shown,

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from jax_es.checks import require
+from jax_es.checks import is_own, require
 from jax_es.cli.options import parse_options, program, split_command_line
 from jax_es.cli.train_program import (
     Request,
@@ -71,7 +71,9 @@ def _train(request: Request, check_stop: Callable[[], None]) -> str | None:
 
     one = functools.partial(train_policy, request.config)
     several = functools.partial(train_seeds, request.config)
-    return train_runs(request, check_stop, one, several, _over_seeds)
+    evaluated = "fitness" if is_own(request.config.es.objective) else "return"
+    over_seeds = functools.partial(_over_seeds, evaluated)
+    return train_runs(request, check_stop, one, several, over_seeds)
 
 
 def parse(argv: list[str]) -> Request:
@@ -128,14 +130,14 @@ def parse(argv: list[str]) -> Request:
     return Request(arguments, config, preset_name, run, devices, "generations")
 
 
-def _over_seeds(results: Sequence[tuple]) -> str:
+def _over_seeds(evaluated: str, results: Sequence[tuple]) -> str:
     """Says what came out of an experiment."""
     first, final, best = (
         spread(values) for values in list(zip(*results, strict=True))[1:]
     )
     return (
-        f"Evaluation return over {len(results)} seeds, median and range: {first} at "
-        f"the start, {final} at the end, {best} at best."
+        f"Evaluation {evaluated} over {len(results)} seeds, median and range: {first} "
+        f"at the start, {final} at the end, {best} at best."
     )
 
 

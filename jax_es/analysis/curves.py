@@ -21,7 +21,7 @@ from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far
-from jax_es.runs.records import GenerationRecord
+from jax_es.runs.records import OWN, GenerationRecord
 from jax_es.runs.wording import markdown, spread
 from jax_es.train_config import TrainConfig, differing, policy_kind
 
@@ -36,9 +36,16 @@ BEFORE = {"total_env_steps": "env_steps", "seconds_elapsed": "seconds_total"}
 
 RETURNS = {
     "evaluation": ("evaluation_return_mean", "evaluation return"),
+    "fitness": ("evaluation_fitness", "evaluation fitness"),
     "population": ("return_mean", "mean return of the population"),
     "command-error": ("evaluation_command_error", "error / range of the commands"),
 }
+
+
+def measured(y: str) -> tuple[str, str]:
+    """Returns the number of a record that ``--y`` names, and how a figure calls it."""
+    return RETURNS.get(y, (y, y.removeprefix(OWN)))
+
 
 Lines = dict[str, list[list[GenerationRecord]]]
 """Variant → runs → records."""
@@ -225,45 +232,82 @@ def series(runs: list[list[GenerationRecord]], x: str, y: str) -> list[np.ndarra
     found = []
     for records in runs:
         # A closing evaluation has no population.
-        have_y = [r for r in records if r.num_episodes or not math.isnan(getattr(r, y))]
-        kept = have_y or records
-        values = np.array([[getattr(r, x), getattr(r, y)] for r in kept], float).T
+        rows = [record.numbers() for record in records]
+        have_y = [
+            r for r in rows if r["num_episodes"] or np.isfinite(r.get(y, math.nan))
+        ]
+        kept = have_y or rows
+        values = np.array([[r[x], r.get(y, math.nan)] for r in kept], float).T
         if before is not None:
-            values[0] -= np.nan_to_num([getattr(r, before) for r in kept])
+            values[0] -= np.nan_to_num([r[before] for r in kept])
         found.append(values)
     return found
 
 
-TABLE_HEADS = [
-    *("environment", "policy", "seeds", "first", "last", "best", "env steps"),
-    "minutes",
-]
+FITNESS_HEADS = ["first fitness", "last fitness", "best fitness"]
+"""Of runs with an objective of the user's own."""
+
+
+def table_heads(with_fitness: bool) -> list[str]:
+    """Returns the heads of :func:`table`."""
+    fitness = FITNESS_HEADS if with_fitness else []
+    return [
+        *("environment", "policy", "seeds", "first", "last", "best", *fitness),
+        *("env steps", "minutes"),
+    ]
 
 
 def table(panels: Panels) -> str:
     """Returns a Markdown table: how each line began, ended, and what it took.
 
     Returns are medians over the runs (lowest to highest in brackets) of the mean
-    evaluation return, at the first and the last generation and at the best one.
+    evaluation return, at the first and the last generation and at the best one: that of
+    the checkpoint ``best``, which an objective of the user's own chooses by its
+    fitness.
     """
-    rows = [
-        [task, kind, str(len(runs)), *summary(runs)]
-        for task, lines in panels.items()
-        for kind, runs in sorted(lines.items())
+    lines = [
+        (task, kind, runs)
+        for task, variants in panels.items()
+        for kind, runs in sorted(variants.items())
     ]
-    return markdown(TABLE_HEADS, rows)
+    with_fitness = any(has_fitness(run) for *_, runs in lines for run in runs)
+    rows = [
+        [t, k, str(len(runs)), *summary(runs, with_fitness)] for t, k, runs in lines
+    ]
+    return markdown(table_heads(with_fitness), rows)
 
 
-def summary(runs: list[list[GenerationRecord]]) -> list[str]:
+def has_fitness(run: list[GenerationRecord]) -> bool:
+    """Returns whether an objective of the user's own judged θ."""
+    return any(math.isfinite(record.evaluation_fitness) for record in run)
+
+
+def summary(
+    runs: list[list[GenerationRecord]], with_fitness: bool = False
+) -> list[str]:
     """Returns the cells of :func:`table` that say how runs of one variant went."""
-    last = [run[-1] for run in runs]
+    first, last = [run[0] for run in runs], [run[-1] for run in runs]
+    best = [record.best_evaluation_return for record in last]
+    fitness = [""] * len(FITNESS_HEADS)
+    if all(map(has_fitness, runs)):
+        chosen = [max(run, key=_finite_fitness) for run in runs]
+        best = [record.evaluation_return_mean for record in chosen]
+        three = first, last, chosen
+        fitness = [spread([r.evaluation_fitness for r in each]) for each in three]
     return [
-        spread([run[0].evaluation_return_mean for run in runs]),
+        spread([record.evaluation_return_mean for record in first]),
         spread([record.evaluation_return_mean for record in last]),
-        spread([record.best_evaluation_return for record in last]),
+        spread(best),
+        *(fitness if with_fitness else ()),
         f"{np.median([record.total_env_steps for record in last]) / 1e6:.2f} M",
         f"{np.median([record.seconds_elapsed for record in last]) / 60:.1f}",
     ]
+
+
+def _finite_fitness(record: GenerationRecord) -> float:
+    """Returns the fitness of θ, −∞ if it is not finite."""
+    found = record.evaluation_fitness
+    return found if math.isfinite(found) else -math.inf
 
 
 def describe_separation(panels: Panels) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_es.analysis import aggregate
-from jax_es.analysis.curves import AXES, RETURNS, Panels, band
+from jax_es.analysis.curves import AXES, Panels, band, measured
 from jax_es.analysis.drawing import (
     Figure,
     add_legend,
@@ -52,7 +52,7 @@ def learning(panels: Panels, xs: Sequence[str], y: str = "evaluation") -> Figure
 
     One row a task if there are several x's, else one panel a task.
     """
-    panes = [(task, x, *RETURNS[y]) for task, x in itertools.product(panels, xs)]
+    panes = [(task, x, *measured(y)) for task, x in itertools.product(panels, xs)]
     return draw_lines(panels, panes, len(xs) if len(xs) > 1 else None)
 
 
@@ -155,13 +155,13 @@ def aggregated(
     figure, axes = subplots(len(xs) + 1, min(len(xs) + 1, 4))
     for axis, x in zip(axes, xs, strict=False):
         for kind, look in looks.items():
-            means = aggregate.curve(panels, kind, AXES[x][0], RETURNS[y][0], scale)
+            means = aggregate.curve(panels, kind, AXES[x][0], measured(y)[0], scale)
             draw_band(axis, means, look)
         axis.set(title=f"{len(panels)} tasks", ylabel="normalised score (IQM)")
         label_x(axis, x)
         from_zero(axis)
     for row, (kind, look) in enumerate(looks.items()):
-        end = aggregate.final(panels, kind, RETURNS[y][0], scale)
+        end = aggregate.final(panels, kind, measured(y)[0], scale)
         axes[-1].errorbar(
             end.iqm,
             row,

@@ -11,12 +11,13 @@ from typing import Any
 
 from jax_es.analysis import aggregate, archives, drawing, figures, niches
 from jax_es.analysis.curves import (
-    TABLE_HEADS,
     Lines,
     Panels,
     Run,
+    has_fitness,
     sorted_into_panels,
     summary,
+    table_heads,
 )
 from jax_es.checks import check_types, optional
 from jax_es.presets import meant_by
@@ -54,9 +55,14 @@ def page(
     """
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
+    with_fitness = any(has_fitness(run.records) for run in runs)
     tasks = {
         task: [
-            Variant(kind, [r for r in runs if (r.task, r.variant) == (task, kind)])
+            Variant(
+                kind,
+                [r for r in runs if (r.task, r.variant) == (task, kind)],
+                with_fitness,
+            )
             for kind in sorted(lines)
         ]
         for task, lines in panels.items()
@@ -69,7 +75,7 @@ def page(
         time = _picture(figures.time(evolved), "Where the time went")
     return render(
         title=title,
-        heads=TABLE_HEADS[1:],
+        heads=table_heads(with_fitness)[1:],
         tasks=tasks,
         pictures={
             task: _pictures(
@@ -110,11 +116,13 @@ def render(**content: Any) -> str:
 class Variant:
     """What the page says of the seeds of one variant on one task."""
 
-    def __init__(self, name: str, runs: Iterable[Run]) -> None:
+    def __init__(
+        self, name: str, runs: Iterable[Run], with_fitness: bool = False
+    ) -> None:
         self.name = name
         self.runs = sorted(runs, key=lambda run: run.config.seed)
         first = self.first = self.runs[0]
-        self.summary = summary([run.records for run in self.runs])
+        self.summary = summary([run.records for run in self.runs], with_fitness)
         last = [run.records[-1].evaluation_return_mean for run in self.runs]
         self.last = statistics.median(last)
         self.record = find_run(first.path).record()
@@ -188,6 +196,10 @@ def _pictures(
         f"Evaluation return on {task}, {x}": figures.learning({task: lines}, (x,))
         for x in xs
     }
+    rated = {kind: each for kind, each in lines.items() if all(map(has_fitness, each))}
+    if rated:
+        label = f"Evaluation fitness on {task}"
+        drawn[label] = figures.learning({task: rated}, ("env-steps",), "fitness")
     for kind, records in sorted(evolved.get(task, {}).items()):
         label = f"Returns of the population of {kind} on {task}"
         drawn[label] = figures.population({task: {kind: records}})

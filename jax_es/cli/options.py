@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import inspect
 import json
 import re
 import shutil
@@ -27,7 +28,7 @@ from tyro import _arguments as tyro_arguments
 from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
-from jax_es.checks import ConfigError, check_numbers, printable, require
+from jax_es.checks import ConfigError, check_numbers, is_own, printable, require
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.config import EnvConfig, ESConfig
@@ -35,6 +36,7 @@ from jax_es.presets import with_objective, with_strategy
 from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
+from jax_es.runs.trust import find
 from jax_es.spelling import as_options, option, program_runs
 from jax_es.train_config import KWARGS, POLICY_KINDS, TrainConfig, flatten
 
@@ -297,6 +299,8 @@ def parse_options(
         reason = _reason(event, [option(name).removeprefix("--") for name in names])
         raise InputError(f"{reason} (--help lists all options)")
 
+    if description and {"-h", "--help"} & {*argv}:
+        description = "\n\n".join([description, *_own_arguments(default)])
     if description and HELP_ALL_OPTION not in _typed:
         description += f"\n\n{HELP_ALL_OPTION} lists those of games and obedience, too."
     usage = " [PRESET] [--policy KIND]" if default else ""
@@ -416,6 +420,33 @@ def _as_typed(text: str) -> str:
             where = rf"({option(name)} (?:must be [^;:]*?, got )?){value}(?![\w.]\w)"
             text = re.sub(where, lambda m, by=chosen: m[1] + by, text, count=1)
     return text
+
+
+def _own_arguments(default: Any) -> list[str]:
+    """Says which arguments the user's own strategy and objective take."""
+    es = getattr(getattr(default, "config", default), "es", None)
+    if not isinstance(es, ESConfig):
+        return []
+    parts = (
+        # What training itself gives them is no option.
+        ("strategy", es.strategy, 2, "kwargs", es.kwargs),
+        ("objective", es.objective, 1, "objective-kwargs", es.objective_kwargs),
+    )
+    said = []
+    for what, target, skipped, where, values in parts:
+        if not is_own(target):
+            continue
+        known = inspect.signature(find(f"--{what}", target)).parameters.values()
+        options = [
+            f"--es.{where}.{p.name} (default: {values.get(p.name, p.default)})"
+            if p.name in values or p.default is not p.empty
+            else f"--es.{where}.{p.name} (needed)"
+            for p in list(known)[skipped:]
+            if p.name not in ("population_size", "sigma")
+            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        said.append(f"{target}: {', '.join(options) or 'no options of its own'}.")
+    return said
 
 
 def _wrapped(text: str) -> str:

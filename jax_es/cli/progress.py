@@ -220,8 +220,10 @@ class Progress:
 
 def _fields(record: GenerationRecord) -> list[str]:
     """Returns how good the policy is, and how fast it learns."""
+    fitness = record.evaluation_fitness  # NaN unless an objective of one's own counts
     return [
         named("evaluation", record.evaluation_return_mean),
+        *([] if math.isnan(fitness) else [named("fitness", fitness)]),
         named("mean", record.return_mean),
         named("max", record.return_max),
         f"length {record.episode_length_mean:5.0f}",

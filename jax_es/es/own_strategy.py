@@ -31,7 +31,7 @@ class OwnInfo(NamedTuple):
     num_nonfinite: jax.Array
     """``[]`` int32, members whose fitness was NaN or ±∞."""
     own: Mapping[str, Any]
-    """What the strategy itself reports."""
+    """What the strategy itself reports, numbers by name."""
 
 
 def own_strategy(
@@ -124,6 +124,12 @@ def own_strategy(
                 f"more than {int(state.generation)}, got {int(told.generation)}.",
             )
         reported = info._asdict() if hasattr(info, "_asdict") else dict(info or {})
+        for key, value in reported.items():
+            require(
+                isinstance(key, str) and _is_number(value),
+                f"es.strategy {name}: tell must report single numbers by name, got "
+                f"{key!r}: {value!r}.",
+            )
         return told, OwnInfo(
             update_norm=optax.tree.norm(optax.tree.sub(told.mean, state.mean)),
             mean_norm=optax.tree.norm(told.mean),
@@ -172,6 +178,15 @@ def _array(leaf: Any) -> Any:
     array = jnp.asarray(leaf)
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return array if is_key else array.astype(array.dtype)
+
+
+def _is_number(value: Any) -> bool:
+    """Returns whether a value is one real number or truth value."""
+    if isinstance(value, bool | int | float):
+        return True
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    is_single = getattr(value, "shape", None) == ()
+    return is_single and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
 
 
 def _require_alike(name: str, what: str, expected: PyTree, found: PyTree) -> None:

@@ -10,7 +10,6 @@ attempt is removed on resume.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import math
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from jax_es.checks import ConfigError, require
 from jax_es.runs.files import check_regular, whole_file
-from jax_es.runs.records import FIELDS, GenerationRecord, nulled
+from jax_es.runs.records import FIELDS, OWN, GenerationRecord, nulled
 from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
@@ -62,7 +61,7 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
 
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns."""
-        values = nulled(dataclasses.asdict(record))
+        values = nulled(record.numbers())
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.
         with self._path.open("ab") as file:
@@ -94,7 +93,7 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
 def read_metrics(run_directory: str | os.PathLike[str]) -> list[GenerationRecord]:
     """Reads a run's records in order, also while the run is going on.
 
-    For a data frame: ``pandas.DataFrame(map(dataclasses.asdict, read_metrics(run)))``.
+    For a data frame: ``pandas.DataFrame(r.numbers() for r in read_metrics(run))``.
 
     Args:
         run_directory: ``runs/<name>``.
@@ -158,7 +157,13 @@ def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
     try:
         values = json.loads(line)
         known = {field.name: values.get(field.name) for field in FIELDS}
-        return GenerationRecord(**{k: v for k, v in known.items() if v is not None})
+        own = {
+            name.removeprefix(OWN): math.nan if value is None else value
+            for name, value in values.items()
+            if name.startswith(OWN)
+        }
+        known = {name: value for name, value in known.items() if value is not None}
+        return GenerationRecord(**known, strategy=own)
     except _NO_RECORD as error:
         raise ConfigError(
             f"line {number} of {path} is not a record ({error}): restore the file"

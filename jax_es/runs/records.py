@@ -140,6 +140,13 @@ class GenerationRecord:
     """``env_steps / seconds_total``."""
     seconds_elapsed: float = math.nan
     """Since the run began, time before a resume included."""
+    strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What ``tell`` of a strategy of your own reports, by name; NaN if not finite."""
+
+    def numbers(self) -> dict[str, float]:
+        """Returns all numbers by name, those of ``strategy`` as ``strategy/NAME``."""
+        own = {f"{OWN}{name}": value for name, value in self.strategy.items()}
+        return {field.name: getattr(self, field.name) for field in FIELDS} | own
 
     def __repr__(self) -> str:
         """Leaves out what was not measured."""
@@ -152,9 +159,19 @@ class GenerationRecord:
         for field in FIELDS:
             convert = int if field.type is int else float
             object.__setattr__(self, field.name, convert(getattr(self, field.name)))
+        own = {name: float(value) for name, value in self.strategy.items()}
+        object.__setattr__(self, "strategy", own)
 
 
-FIELDS = dataclasses.fields(GenerationRecord)
+FIELDS = tuple(
+    field
+    for field in dataclasses.fields(GenerationRecord)
+    if field.type in (int, float)
+)
+"""Those that hold one number."""
+
+OWN = "strategy/"
+"""What the names of a strategy's own numbers begin with."""
 
 WALL_CLOCK_FIELDS = tuple(field.name for field in FIELDS if "second" in field.name)
 """The fields in which a repeated or resumed run may differ from the first."""

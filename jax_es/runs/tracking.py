@@ -1,6 +1,5 @@
 """Who is told of a run's generations while it trains: TensorBoard, Weights & Biases."""
 
-import dataclasses
 import math
 import os
 import re
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import read_json
 from jax_es.runs.folders import CONFIG_FILE, EVOLUTION_FILE
-from jax_es.runs.records import GenerationRecord
+from jax_es.runs.records import OWN, GenerationRecord
 
 
 class Callback(Protocol):
@@ -125,8 +124,10 @@ class WandB:
 def scalars(record: GenerationRecord) -> dict[str, float]:
     """Returns what is shown of a record, by tag ``group/field``."""
     shown = {}
-    for name, value in dataclasses.asdict(record).items():
-        if "evaluation" in name:
+    for name, value in record.numbers().items():
+        if name.startswith(OWN):
+            group, name = OWN.rstrip("/"), name.removeprefix(OWN)
+        elif "evaluation" in name:
             group = "evaluation"
         elif name.endswith("_norm"):
             group = "update"

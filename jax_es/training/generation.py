@@ -27,7 +27,7 @@ from jax_es.rollout.observation_statistics import (
 from jax_es.rollout.random_play import reference_batch
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import varied
-from jax_es.runs.records import FIELDS, GenerationRecord, return_statistics
+from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
@@ -236,9 +236,7 @@ def run_generation(
     }
     reported = info._asdict()
     reported.pop("num_nonfinite", None)  # of members, where the record counts episodes
-    # What a strategy of the user's own reports, as far as there is a place for it.
     own = reported.pop("own", {})
-    reported |= {f.name: own[f.name] for f in FIELDS if f.name in own}
     record = GenerationRecord(
         generation=generation,
         phase=state.phase.index + 1 if state.phase else 0,
@@ -249,6 +247,7 @@ def run_generation(
         best_evaluation_return=new_state.best_evaluation_return,
         **record_fields(asks, judged.state.commands, judged.error, told_errors),
         **reported,
+        strategy=own,
         slot_utilization=result.slot_utilization,
         seconds_elapsed=elapsed(),
         **rollout_fields(told, evaluated, seconds),

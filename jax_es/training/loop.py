@@ -7,6 +7,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 
+from jax_es.checks import is_own
 from jax_es.cli.progress import Progress
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, check_method
@@ -187,13 +188,22 @@ def run_training(
     """Trains to the end of the run, as :func:`~jax_es.training.session.run_session`."""
     every = training.config.checkpoint_every
     records = run_session(training, run, progress, every, check_stop, callbacks)
-    judged = training.judged
-    begun = read_metrics(run.path)[0]
+    judged, begun = training.judged, read_metrics(run.path)[0]
+    values = (
+        begun.evaluation_return_mean,
+        judged.score,
+        judged.state.best_evaluation_return,
+    )
+    is_fitness = is_own(training.config.es.objective)
+    if is_fitness:
+        values = begun.evaluation_fitness, judged.fitness, judged.state.best_fitness
+    first, final, best = values
     return TrainingResult(
         run.path,
         training.state,
         records,
-        first_evaluation=math.nan if begun.generation else begun.evaluation_return_mean,
-        final_evaluation=judged.score,
-        best_evaluation=judged.state.best_evaluation_return,
+        first_evaluation=math.nan if begun.generation else first,
+        final_evaluation=final,
+        best_evaluation=best,
+        evaluated="fitness" if is_fitness else "return",
     )

@@ -20,11 +20,14 @@ class TrainingResult:
     records: list[GenerationRecord]
     """One per generation of this call."""
     first_evaluation: float
-    """Mean evaluation return of the run's initial mean; NaN if its record is lost."""
+    """Mean evaluation return of the run's initial mean, as the next two its mean
+    fitness where an objective is of your own; NaN if its record is lost."""
     final_evaluation: float
-    """Mean evaluation return of the final mean."""
+    """That of the final mean."""
     best_evaluation: float
-    """The highest mean evaluation return of the run."""
+    """The highest one of the run."""
+    evaluated: str = "return"
+    """What these three are: ``"return"`` or ``"fitness"``."""
 
     @functools.cached_property
     def policy(self) -> LoadedPolicy:
@@ -39,7 +42,8 @@ class TrainingResult:
         """Says how well it went; a state and its records would fill the screen."""
         return (
             f"TrainingResult({self.path}: generation {int(self.state.es.generation)}, "
-            f"{self.state.total_env_steps} environment steps; evaluation return "
-            f"{self.first_evaluation:.6g} at the start, {self.final_evaluation:.6g} at "
-            f"the end, {self.best_evaluation:.6g} at best)"
+            f"{self.state.total_env_steps} environment steps; evaluation "
+            f"{self.evaluated} {self.first_evaluation:.6g} at the start, "
+            f"{self.final_evaluation:.6g} at the end, {self.best_evaluation:.6g} at "
+            "best)"
         )

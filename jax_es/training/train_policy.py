@@ -125,7 +125,8 @@ def train_policy(
     first = result.first_evaluation
     began = "" if math.isnan(first) else f"{significant(first)} at the start, "
     progress.message(
-        f"Evaluation return: {began}{significant(result.final_evaluation)} at the end, "
+        f"Evaluation {result.evaluated}: {began}"
+        f"{significant(result.final_evaluation)} at the end, "
         f"{significant(result.best_evaluation)} at best. "
         + ending(
             training.limits_reached(),

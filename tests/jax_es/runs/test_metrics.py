@@ -1,6 +1,5 @@
 """Records survive kills, resume to the same file, and are strictly valid JSON."""
 
-import dataclasses
 import json
 import math
 import os
@@ -45,7 +44,7 @@ def test_a_line_is_strict_json_with_every_field_in_order(tmp_path):
     assert text.count("\n") == 1
     values = json.loads(text, parse_constant=pytest.fail)
     assert list(values) == [field.name for field in FIELDS]
-    assert values == dataclasses.asdict(make_record(4))
+    assert values == make_record(4).numbers()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
@@ -56,6 +55,16 @@ def test_what_json_cannot_say_is_null_and_reads_as_nan(tmp_path, value):
     assert json.loads(text, parse_constant=pytest.fail)["return_mean"] is None
     (record,) = read_metrics(tmp_path)
     assert math.isnan(record.return_mean)
+
+
+def test_a_strategys_own_numbers_are_written_by_name(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(make_record(0, strategy={"ok": True, "spread": jnp.inf}))
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert text.endswith('"strategy/ok": 1.0, "strategy/spread": null}\n')
+    (record,) = read_metrics(tmp_path)
+    assert record.strategy["ok"] == 1.0 and math.isnan(record.strategy["spread"])
+    assert scalars(record)["strategy/ok"] == 1.0
 
 
 def test_numpy_and_jax_scalars_become_plain_numbers():
@@ -183,7 +192,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_records_of_other_versions_are_read(tmp_path):
-    values = dataclasses.asdict(make_record(1)) | {"of_a_later_version": 1}
+    values = make_record(1).numbers() | {"of_a_later_version": 1}
     del values["mean_norm"]
     (tmp_path / "metrics.jsonl").write_text(json.dumps(values) + "\n")
     (record,) = read_metrics(tmp_path)

@@ -1,5 +1,6 @@
 """The user's own parts in one call: strategy, objective, network, environment."""
 
+import collections
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import jax_es
 from jax_es import evaluate, export, plot, report, train
 from jax_es.runs.metrics import read_metrics
+from jax_es.runs.wording import significant
 from jax_es.training.load_policy import load_policy
 from tests.comparing import assert_equal_bits, numbers
 
@@ -68,7 +70,7 @@ TYPED = [
 ]
 
 
-def test_all_of_ones_own_resumes_to_the_bit_and_is_read(parts, folder):
+def test_all_of_ones_own_resumes_to_the_bit_and_is_read(parts, folder, capsys, refused):
     for name in ("whole", "torn"):
         for count in ("3",) if name == "whole" else ("1", "3"):
             resumes = ["--resume"] if (folder / "runs" / name).exists() else []
@@ -78,12 +80,50 @@ def test_all_of_ones_own_resumes_to_the_bit_and_is_read(parts, folder):
     whole, torn = (load_policy(f"runs/{n}", "last") for n in ("whole", "torn"))
     observation = np.ones(17)
     assert_equal_bits(whole(observation), torn(observation))
-    best = [record.evaluation_fitness for record in read_metrics("runs/whole")]
-    assert None not in best
+    records = read_metrics("runs/whole")
+    assert [r.strategy["is_better"] in (0, 1) for r in records[:-1]] == [True] * 3
+    # What the checkpoint best is of is what the last line and the table call best.
+    best = max(records, key=lambda record: record.evaluation_fitness)
+    assert load_policy("runs/whole").generation == best.generation
+    said = capsys.readouterr().err
+    fitness = significant(best.evaluation_fitness)
+    assert f"Evaluation fitness: {significant(records[0].evaluation_fitness)}" in said
+    assert f"{fitness} at best." in said
+    assert said.splitlines()[2].split()[4] == "fitness"
     assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
     assert plot.main(["runs/whole"]) == 0
+    cells = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert cells[5] == significant(best.evaluation_return_mean)
+    assert cells[8] == fitness
+    assert plot.main(["runs/whole", "--y", "strategy/is_better"]) == 0
+    refused(plot.main, ["runs/whole", "--y", "strategy/x"], "has strategy/is_better")
     assert report.main(["runs/whole"]) == 0
     assert export.main(["runs/whole", "out"]) == 0
+
+
+def test_help_lists_the_arguments_of_ones_own(parts, folder, capsys):
+    with pytest.raises(SystemExit):
+        train.main([*TYPED, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "one_plus_lambda: --es.kwargs.memory (default: 0.3)." in text
+    assert "less_energy: --es.objective-kwargs.weight (default: 0.5)." in text
+
+
+@pytest.mark.parametrize("value", ["high", np.ones(2), 1j, None])
+def test_a_strategy_reports_single_numbers(value):
+    def mine(mean, descriptor_size):
+        state = collections.namedtuple("State", ["mean", "generation"])
+        return (
+            lambda key, mean: state(mean, 0),
+            lambda state: np.zeros((4, 2), np.float32),
+            lambda s, fitness: (s._replace(generation=s.generation + 1), {"a": value}),
+        )
+
+    theta = np.zeros(2, np.float32)
+    es = jax_es.strategy(mine, theta, size=4)
+    state = es.init(jax.random.key(0), theta)
+    with pytest.raises(jax_es.ConfigError, match="must report single numbers by name"):
+        es.tell(state, np.zeros(4))
 
 
 def test_a_misspelt_argument_of_an_objective_starts_nothing(parts, folder, refused):
