@@ -24,7 +24,8 @@ for task in "${tasks[@]}"; do
     freeway) options=(--env.id gymnax:Freeway-MinAtar) ;;
     space-invaders) options=(--env.id gymnax:SpaceInvaders-MinAtar) ;;
     cartpole-balance)
-      options=(--env.id playground:CartpoleBalance --max-env-steps 20000000)
+      options=(--env.id playground:CartpoleBalance --rollout.step-cap 200
+        --rollout.num-slots 17 --max-env-steps 3000000)
       ;;
     ant)
       options=(ant --env.id brax:ant --env.kwargs.backend spring
