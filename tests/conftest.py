@@ -15,6 +15,14 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
+# Most of a test's time goes into compiling what then runs for a moment: a third of it
+# is left if XLA does not optimise and takes its plain kernels. Claims about numbers
+# compare two paths under one compiler, or hold within rounding.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+)
+
 import jax
 import pytest
 

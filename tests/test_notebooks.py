@@ -40,8 +40,6 @@ def test_a_notebook_runs_at_its_smallest_scale(name, tmp_path, monkeypatch):
         pytest.skip("MuJoCo cannot render: install EGL (apt-get install libegl1)")
     monkeypatch.setenv("JAX_ES_NOTEBOOK_SCALE", "smallest")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    # Most of the time goes into compiling what then runs for a moment.
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     nbclient.NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": tmp_path}}

@@ -89,9 +89,7 @@ def steps(policy, variables, carry, inputs):
     )
 
 
-# These tests compile more than they compute: less optimisation saves a third.
-QUICKLY = {"xla_backend_optimization_level": 0}
-run = jax.jit(steps, static_argnums=0, compiler_options=QUICKLY)
+run = jax.jit(steps, static_argnums=0)
 
 
 def inputs_of(observations, rewards, first=None, seed=0):

@@ -21,7 +21,7 @@ from jax_es.models.cloning import action_loss
 from jax_es.models.image_decision_transformer import ImageDecisionTransformerPolicy
 from jax_es.models.policy import from_environment, to_environment
 from jax_es.types import ClonablePolicy
-from tests.models.perturbed import QUICKLY, random_inputs, run
+from tests.models.perturbed import random_inputs, run
 
 BOX = BoxActions((-0.4, -3.0), (0.4, 1.0))
 CHOICE = DiscreteActions(3, start=2)
@@ -87,7 +87,7 @@ def test_predictions_of_an_episode_are_those_of_acting(
     inputs = observations, rewards, first, keys
     _, (outputs, actions) = run(policy, variables, policy.initial_carry(), inputs)
     returns_to_go = earned - np.concatenate([[0.0], np.cumsum(rewards[1:])])
-    predict = jax.jit(policy.predict, compiler_options=QUICKLY)
+    predict = jax.jit(policy.predict)
     predicted = predict(
         variables,
         jnp.float32(returns_to_go),
@@ -148,7 +148,7 @@ def test_later_steps_change_no_earlier_loss(attention, random_params):
         )
 
     real, padding, other = window(2), window(2), window(2)
-    loss = jax.jit(policy.imitation_loss, compiler_options=QUICKLY)
+    loss = jax.jit(policy.imitation_loss)
     losses = [
         loss(variables, *(jnp.concatenate(p) for p in zip(real, rest, strict=True)))
         for rest in (padding, other)

@@ -19,7 +19,6 @@ from jax_es.models import (
 )
 from jax_es.types import Policy
 from tests.models.perturbed import (
-    QUICKLY,
     inputs_of,
     random_inputs,
     random_member,
@@ -222,7 +221,7 @@ def test_vmap_equals_loop(policy, draw_variables):
     variables = {**members[0], own: jax.tree.map(stack, *(m[own] for m in members))}
     axes = {name: 0 if name == own else None for name in variables}
     together = jax.vmap(steps, in_axes=(None, axes, None, 0))
-    _, (outputs, _) = jax.jit(together, static_argnums=0, compiler_options=QUICKLY)(
+    _, (outputs, _) = jax.jit(together, static_argnums=0)(
         policy, variables, carry, jax.tree.map(stack, *inputs)
     )
     for member in range(3):

@@ -16,7 +16,6 @@ from jax_es.models import (
 )
 from jax_es.models.layers import Dense, dropped_out
 from jax_es.models.transformer import attend
-from tests.models.perturbed import QUICKLY
 
 SMALL = {"context_length": 3, "width": 8, "num_layers": 2, "num_heads": 2}
 POLICY = make_policy(
@@ -90,7 +89,7 @@ def trajectory(policy):
 def test_a_network_drops_only_with_a_key(policy, random_params):
     assert policy.network.dropout == 0.0
     inputs = {"params": random_params(policy)}, *trajectory(policy)
-    predict = jax.jit(policy.predict, static_argnums=5, compiler_options=QUICKLY)
+    predict = jax.jit(policy.predict, static_argnums=5)
     plain = predict(*inputs, 0.0)
     np.testing.assert_array_equal(predict(*inputs, 0.5), plain)
     first, again, other = (

@@ -12,7 +12,7 @@ from jax_es.models import (
     make_policy,
 )
 from jax_es.models.image_decision_transformer import ImageDecisionTransformerPolicy
-from tests.models.perturbed import QUICKLY, inputs_of, run
+from tests.models.perturbed import inputs_of, run
 
 IMAGE = 2, 36, 36
 CHOICE = DiscreteActions(3)
@@ -47,7 +47,7 @@ def test_acting_in_a_window_equals_the_network_on_each_window(random_params):
     paid = np.cumsum(np.float64(inputs[1])) - np.float64(inputs[1][0])
     remaining = WINDOW.config.target_return - paid
     remaining = jnp.float32(remaining * WINDOW.config.reward_scale)
-    network = jax.jit(WINDOW.network.apply, compiler_options=QUICKLY)
+    network = jax.jit(WINDOW.network.apply)
     for step in range(NUM_STEPS):
         window = slice(max(0, step - CONTEXT + 1), step + 1)
         expected = network(
@@ -66,7 +66,7 @@ def test_the_place_in_a_window_and_the_time_are_read(random_params):
     rest = inputs[0][:2], jnp.zeros(2, jnp.int32)
     returns = jnp.ones(2)
 
-    network = jax.jit(WINDOW.network.apply, compiler_options=QUICKLY)
+    network = jax.jit(WINDOW.network.apply)
 
     def outputs(params, timesteps):
         return network({"params": params}, returns, *rest, jnp.array(timesteps))

@@ -7,7 +7,6 @@ import pytest
 
 from jax_es.es.noise import LowRankNoise
 from tests.models.perturbed import (
-    QUICKLY,
     perturbed,
     random_member,
     run,
@@ -62,7 +61,7 @@ def test_outputs_depend_on_every_perturbation(name, random_params):
         _, (outputs, _) = steps(policy, variables, policy.initial_carry(), episode())
         return jnp.square(outputs).sum()
 
-    slope = jax.jit(jax.grad(total), compiler_options=QUICKLY)
+    slope = jax.jit(jax.grad(total))
     member = random_member(LowRankNoise(1), mean, seed=4)
     for path, gradient in jax.tree.leaves_with_path(slope(member["perturbation"])):
         size = np.abs(gradient).max()

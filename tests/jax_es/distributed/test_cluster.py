@@ -48,7 +48,7 @@ class Faults:
         self.set_time()
 
     def set_time(self):
-        self.due = time.monotonic() + self.rng.uniform(0.2, 5.0)
+        self.due = time.monotonic() + self.rng.uniform(0.2, 2.0)
 
     def check(self):
         """Is called often; makes the next fault when it is time.
