@@ -7,13 +7,16 @@ with policies (``jax_es/rollout/jax_engine.py``). It has
 - ``step(state, action, key) → (state, observation, reward, terminated, truncated,
   info)``, arrays of one environment, ``info`` a dictionary of scalars;
 - ``observation_space`` and ``action_space`` of Gymnasium;
-- ``max_episode_steps``.
+- ``max_episode_steps``;
+- if it can be drawn, ``render(state) → [H, W, 3]`` uint8 on the host, and perhaps
+  ``render_fps``. Observations that are images need none.
 
 ``gymnax:ID``, ``brax:NAME`` and ``playground:NAME`` name environments of Gymnax, Brax
 and MuJoCo Playground, ``module:Name`` one of the user's own. This is the only file of
 ``envs`` that may import JAX, and the packages once they are named.
 """
 
+import colorsys
 import contextlib
 import difflib
 import importlib
@@ -119,6 +122,8 @@ class BraxEnvironment:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,))
         self.max_episode_steps = max_episode_steps
+        self.render_fps = round(1 / env.dt)
+        self._renderer: Any = None
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Starts an episode."""
@@ -133,6 +138,29 @@ class BraxEnvironment:
             *(state, self._seen(state), state.reward),
             *(terminated, truncated, state.metrics),
         )
+
+    def render(self, state: Any) -> np.ndarray:
+        """Draws a state by MuJoCo; a camera that follows the body comes first."""
+        mujoco: Any = importlib.import_module("mujoco")
+        is_brax = hasattr(state, "pipeline_state")
+        model = self._env.sys.mj_model if is_brax else self._env.mj_model
+        if self._renderer is None:
+            self._renderer = mujoco.Renderer(model, 480, 480)
+        data = mujoco.MjData(model)
+        if is_brax:
+            data.qpos, data.qvel = state.pipeline_state.q, state.pipeline_state.qd
+        else:
+            data.qpos, data.qvel = state.data.qpos, state.data.qvel
+            data.mocap_pos, data.mocap_quat = (
+                state.data.mocap_pos,
+                state.data.mocap_quat,
+            )
+        mujoco.mj_forward(model, data)
+        follows = model.cam_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+        self._renderer.update_scene(
+            data, int(np.argmax(follows)) if follows.any() else -1
+        )
+        return self._renderer.render()
 
     def _seen(self, state: Any) -> jax.Array:
         seen = state.obs
@@ -165,6 +193,10 @@ class FlatEnvironment:
         """Applies one action."""
         stepped = self._env.step(state, action, key)
         return (stepped[0], stepped[1].ravel(), *stepped[2:])
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what else the environment has."""
+        return getattr(self._env, name)
 
 
 class JaxVectorEnv(EpisodeVectorEnv):
@@ -222,6 +254,11 @@ class JaxVectorEnv(EpisodeVectorEnv):
         return self.environment.step(state, action, key)
 
     @property
+    def state(self) -> Any:
+        """The first environment's."""
+        return jax.tree.map(lambda leaf: leaf[0], self._state)
+
+    @property
     def pays_healthy_reward(self) -> bool:
         """Whether steps say what they pay for staying healthy."""
         return "reward_survive" in info_shapes(self.environment)
@@ -268,6 +305,53 @@ class JaxVectorEnv(EpisodeVectorEnv):
         before = state if self._state is None else self._state
         self._state = jax.tree.map(chosen, state, before)
         self._observations[mask] = np.asarray(observation)[mask]
+
+
+class JaxEpisode(gymnasium.Env):
+    """One environment in JAX with Gymnasium's methods, to be watched.
+
+    Args:
+        env: the vector environment, of one.
+
+    Raises:
+        ValueError: it cannot be drawn.
+    """
+
+    def __init__(self, env: JaxVectorEnv) -> None:
+        self._env, environment = env, env.environment
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self.metadata = {"render_fps": getattr(environment, "render_fps", 10)}
+        seen = env.native_observation_space or self.observation_space
+        self._image = seen.shape if len(seen.shape) == 3 else None
+        self._render = getattr(environment, "render", None)
+        if self._image is None and self._render is None:
+            raise ValueError(
+                "it has no render(state) → [H, W, 3] uint8, and its observations are "
+                "no images [C, H, W]"
+            )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Starts an episode."""
+        self._seen, info = self._env.reset(seed=[seed], options=options)
+        return self._seen[0].copy(), info
+
+    def step(self, action: Any) -> Any:
+        """Applies one action."""
+        self._seen, *outcome, _ = self._env.step(np.asarray(action)[None])
+        return (self._seen[0].copy(), *(each[0] for each in outcome), {})
+
+    def render(self) -> Any:
+        """Draws the present state; of an image, a colour for each channel."""
+        if self._render is not None:
+            return np.asarray(self._render(self._env.state))
+        grid = self._seen.reshape(self._image)
+        hues = np.arange(len(grid)) / len(grid)
+        colours = np.array([colorsys.hsv_to_rgb(hue, 0.7, 1.0) for hue in hues])
+        brightness = np.clip(grid.max(axis=0), 0, 1)[..., None]
+        frame = 255 * brightness * colours[grid.argmax(axis=0)]
+        size = max(1, 320 // max(frame.shape))
+        return frame.astype(np.uint8).repeat(size, axis=0).repeat(size, axis=1)
 
 
 def check(environment: JaxEnvironment, name: str) -> None:

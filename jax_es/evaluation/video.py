@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig
+from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.runs.files import whole_file, writing
-from jax_es.training.build import make_single_env
+from jax_es.training.build import make_env, make_single_env
 from jax_es.training.load_policy import LoadedPolicy
 
 FORMATS = (".mp4", ".gif")
@@ -30,11 +31,11 @@ def record_video(
 ) -> list[float]:
     """Records an episode of each policy; returns the episodes' returns.
 
-    Gymnasium's own environment renders them, from the same seed. They are shown in rows
-    of ``columns``, or in one; one that ends before the others stays as it was. Policies
-    are given by their captions, which the return so far follows; "" for none. Each may
-    have a terrain, numbers of the environment's variations by their names; bodies of
-    MuJoCo's tasks stay as they are.
+    Gymnasium's own environment renders them, or the one in JAX, from the same seed.
+    They are shown in rows of ``columns``, or in one; one that ends before the others
+    stays as it was. Policies are given by their captions, which the return so far
+    follows; "" for none. Each may have a terrain, numbers of the environment's
+    variations by their names; bodies of MuJoCo's tasks stay as they are.
 
     Raises:
         ConfigError: if there is no encoder, no renderer, or another kind of file.
@@ -102,7 +103,7 @@ def _pictures(
 ) -> Generator[Picture, None, None]:
     """Plays an episode."""
     with _renderable(env.id):
-        episode = make_single_env(env, "rgb_array")
+        episode = _episode(env)
     follow_robot(episode)
     rate = episode.metadata.get("render_fps", 30)
     policy.reset()
@@ -124,6 +125,23 @@ def _pictures(
             observation, reward, ended, truncated, _ = episode.step(action)
             total += float(reward)
             done = ended or truncated
+
+
+def _episode(env: EnvConfig) -> gymnasium.Env:
+    """Builds one environment that renders: Gymnasium's own, or one in JAX."""
+    if is_own(env.id):
+        made = make_env(env, num_envs=1, num_threads=1)
+        if isinstance(made, CompiledEnv):
+            from jax_es.envs.jax_env import JaxEpisode
+
+            try:
+                return JaxEpisode(made)  # type: ignore[arg-type]
+            except ValueError as error:
+                raise ConfigError(
+                    f"--video: {env.id} cannot be drawn: {error}."
+                ) from None
+        made.close()
+    return make_single_env(env, "rgb_array")
 
 
 def _captioned(frame: np.ndarray, text: str) -> np.ndarray:
