@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from jax_es.checks import ConfigError, is_own, require
+from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig
-from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.runs.files import whole_file, writing
-from jax_es.training.build import make_env, make_single_env
+from jax_es.training.build import make_rendered_env
 from jax_es.training.load_policy import LoadedPolicy
 
 FORMATS = (".mp4", ".gif")
@@ -103,7 +102,7 @@ def _pictures(
 ) -> Generator[Picture, None, None]:
     """Plays an episode."""
     with _renderable(env.id):
-        episode = _episode(env)
+        episode = make_rendered_env(env)
     follow_robot(episode)
     rate = episode.metadata.get("render_fps", 30)
     policy.reset()
@@ -125,23 +124,6 @@ def _pictures(
             observation, reward, ended, truncated, _ = episode.step(action)
             total += float(reward)
             done = ended or truncated
-
-
-def _episode(env: EnvConfig) -> gymnasium.Env:
-    """Builds one environment that renders: Gymnasium's own, or one in JAX."""
-    if is_own(env.id):
-        made = make_env(env, num_envs=1, num_threads=1)
-        if isinstance(made, CompiledEnv):
-            from jax_es.envs.jax_env import JaxEpisode
-
-            try:
-                return JaxEpisode(made)  # type: ignore[arg-type]
-            except ValueError as error:
-                raise ConfigError(
-                    f"--video: {env.id} cannot be drawn: {error}."
-                ) from None
-        made.close()
-    return make_single_env(env, "rgb_array")
 
 
 def _captioned(frame: np.ndarray, text: str) -> np.ndarray:

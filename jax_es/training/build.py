@@ -33,6 +33,7 @@ from jax_es.envs.gymnasium_env import flattened
 from jax_es.envs.history import HistoryObservation
 from jax_es.envs.make import make as make_vector_env
 from jax_es.rollout.devices import Devices, local_devices, use_cores
+from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
@@ -175,6 +176,27 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
         for wrap in wrappers_of(config):
             env = wrap(env)
     return CheckedEnv(flattened(env), config.id)
+
+
+def make_rendered_env(config: EnvConfig) -> gymnasium.Env:
+    """Builds one environment that gives pictures: Gymnasium's own, or one in JAX.
+
+    Raises:
+        ConfigError: if it cannot be drawn.
+    """
+    if is_own(config.id):
+        env = make_env(config, num_envs=1, num_threads=1)
+        if isinstance(env, CompiledEnv):
+            from jax_es.envs.jax_env import JaxEpisode  # late: it loads JAX
+
+            try:
+                return JaxEpisode(env)  # type: ignore[arg-type]
+            except ValueError as error:
+                raise ConfigError(
+                    f"--video: {config.id} cannot be drawn: {error}."
+                ) from None
+        env.close()
+    return make_single_env(config, "rgb_array")
 
 
 def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:

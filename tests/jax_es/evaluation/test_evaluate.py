@@ -106,7 +106,7 @@ def test_it_is_asked_for_each_return_of_the_grid(run, folder, capsys, monkeypatc
     """As one that is asked in a Gymnasium loop; in JSON, CSV, picture and video."""
     filmed = {}
     monkeypatch.setattr(
-        "jax_es.evaluation.video.record_video", lambda p, *_: filmed.update(p)
+        "jax_es.evaluation.video.record_video", lambda p, *_, **__: filmed.update(p)
     )
     monkeypatch.setattr("jax_es.evaluation.video.check_encoder", lambda file: None)
     options = "--checkpoint last --obedience -9000 9000 --levels 5 --episodes 2 --json"
@@ -290,7 +290,7 @@ def test_a_video_is_of_the_first_episode_though_actions_are_sampled(
 ):
     filmed = []
 
-    def film(policies, env, file, seed):
+    def film(policies, env, file, seed, terrains):
         filmed.extend(play(policy, seed)[0] for policy in policies.values())
 
     monkeypatch.setattr("jax_es.evaluation.video.record_video", film)
