@@ -32,6 +32,7 @@ from jax_es.presets import (
     meant_by,
     preset,
 )
+from jax_es.runs.changes import changed_jax
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
@@ -142,7 +143,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
             {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
             for each in (stored, settings)
         )
-        changed = differing(before, now) | RunDirectory(path, STUDY_FILE).changed_jax()
+        changed = differing(before, now) | changed_jax(RunDirectory(path, STUDY_FILE))
         remedy = "start a new study with another --name"
         require_same(f"the study in {path}", changed, remedy)
         arguments.check_imports(config, path, line)

@@ -28,7 +28,16 @@ from tyro import _arguments as tyro_arguments
 from tyro import _errors as tyro_errors
 from tyro import _strings as tyro_strings
 
-from jax_es.checks import ConfigError, check_numbers, is_own, printable, require
+from jax_es.checks import (
+    ConfigError,
+    as_options,
+    check_numbers,
+    is_own,
+    option,
+    printable,
+    program_runs,
+    require,
+)
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.config import EnvConfig, ESConfig
@@ -37,7 +46,6 @@ from jax_es.runs.files import writing
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
 from jax_es.runs.trust import find
-from jax_es.spelling import as_options, option, program_runs
 from jax_es.train_config import KWARGS, POLICY_KINDS, TrainConfig, flatten
 
 USAGE_ERROR = 2

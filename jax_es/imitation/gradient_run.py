@@ -17,8 +17,14 @@ from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
+from jax_es.runs.changes import (
+    check_method,
+    check_resumable,
+    require_unchanged,
+    take_over,
+)
 from jax_es.runs.checkpoint import Checkpoints, Restored
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import MetricsWriter, check_own_records
 from jax_es.runs.records import GenerationRecord, evaluation_record
@@ -64,7 +70,7 @@ def gradient_run(
         restored = None
         if resume:
             restored = _last_checkpoint(run, parts.config, method, data)
-            run.resume(parts.config, -1 if restored is None else restored.step)
+            take_over(run, parts.config, -1 if restored is None else restored.step)
             run.update(method=method)
         else:
             more = {"data": data} if data else {}
@@ -83,8 +89,8 @@ def _last_checkpoint(
         unit, steps = "epochs", settings["steps_per_epoch"]
     length = settings.pop(unit)
     check_method(run, method._replace(settings=settings))
-    run.check_resumable(config)
-    run.require_unchanged(differing(run.record().get("data", data), data))
+    check_resumable(run, config)
+    require_unchanged(run, differing(run.record().get("data", data), data))
     checkpoints = Checkpoints(run.checkpoints)
     if not checkpoints.steps():
         return None

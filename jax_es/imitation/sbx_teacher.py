@@ -19,7 +19,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
-from jax_es.streams import stream
+from jax_es.rollout.streams import stream
 from jax_es.training.build import (
     TrainConfig,
     make_history_actor,

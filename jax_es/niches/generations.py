@@ -32,8 +32,8 @@ from jax_es.niches.selection import (
 )
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
+from jax_es.rollout.streams import stream
 from jax_es.runs.records import GenerationRecord
-from jax_es.streams import stream
 from jax_es.training.generation import longest_episode
 from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import score

@@ -35,6 +35,7 @@ from jax_es.envs.make import make as make_vector_env
 from jax_es.rollout.devices import Devices, local_devices, use_cores
 from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.runs.changes import check_workers, with_stored_machine
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
 from jax_es.train_config import (
@@ -422,9 +423,9 @@ def for_run(
     """
     use_cores(1 if has_workers else config.rollout.num_devices)
     if resume:
-        config = run.with_stored_machine(config)
+        config = with_stored_machine(run, config)
     if resume or not has_workers:
-        run.check_workers(config, has_workers)
+        check_workers(run, config, has_workers)
     num_tasks = config.tasks_of_long_episodes if num_members is None else 0
     return with_machine(config, has_workers, num_tasks, num_members)
 

@@ -25,10 +25,10 @@ from jax_es.rollout.observation_statistics import (
     view_of,
 )
 from jax_es.rollout.random_play import reference_batch
+from jax_es.rollout.streams import Purpose, stream
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord, return_statistics
-from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
 from jax_es.training.objective import (

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from jax_es.checks import is_own
 from jax_es.cli.progress import Progress
+from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.records import evaluation_record
@@ -61,7 +62,7 @@ def begin(
         run.create(config, preset, **provenance(source))
         return _first_state(parts, checkpoints, source)
     check_method(run, OPENAI_ES)
-    run.check_resumable(config)
+    check_resumable(run, config)
     if checkpoints.steps():
         template = template_state(parts)
         if config.phases:

@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, require, spelled
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
-from jax_es.spelling import spelled
 from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state

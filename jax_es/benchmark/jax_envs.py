@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jax_es.benchmarks.measure import SLICE_SECONDS, Network, roll, run, watch
-from jax_es.benchmarks.rows import IN_JAX, Row, Work
+from jax_es.benchmark.measure import SLICE_SECONDS, Network, roll, run, watch
+from jax_es.benchmark.rows import IN_JAX, Row, Work
 from jax_es.envs.jax_env import JaxEnvironment, Step
 from jax_es.envs.physics import calls_per_second
 from jax_es.presets import preset

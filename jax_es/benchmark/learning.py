@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_es.benchmarks.rows import LEARNING, Row, Work
+from jax_es.benchmark.rows import LEARNING, Row, Work
 from jax_es.envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.presets import preset
 from jax_es.rollout.evaluator import EpisodeResults
