@@ -177,7 +177,8 @@ class TrainConfig:
             f" whose episodes ask for both ends of the range, got {count}; leave it "
             "out.",
         )
-        check_phases(self)
+        if self.phases:
+            check_phases(self)
 
 
 def replaced(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:

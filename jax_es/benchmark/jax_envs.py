@@ -23,7 +23,8 @@ from jax_es.envs.physics import calls_per_second
 from jax_es.presets import preset
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
-from jax_es.training.generation import initial_state, population_tasks
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state
 from jax_es.training.parts import Parts, build
 
 STEPS_A_CALL = 128

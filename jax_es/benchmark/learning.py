@@ -23,13 +23,8 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.tasks import Tasks
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
-from jax_es.training.generation import (
-    TrainState,
-    initial_state,
-    mean_tasks,
-    population_tasks,
-    view,
-)
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import TrainState, initial_state, mean_tasks, view
 from jax_es.training.parts import Parts, build
 
 REPETITIONS = 3

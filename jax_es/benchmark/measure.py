@@ -52,12 +52,8 @@ from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.training.generation import (
-    TrainState,
-    initial_state,
-    population_tasks,
-    view,
-)
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import TrainState, initial_state, view
 from jax_es.training.parts import Parts, build
 
 SLICE_SECONDS = 4

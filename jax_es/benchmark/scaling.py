@@ -32,7 +32,7 @@ from jax_es.rollout.memory import num_bytes
 from jax_es.rollout.observation_statistics import UNCHANGED
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.build import with_machine
-from jax_es.training.generation import population_tasks
+from jax_es.training.episodes import population_tasks
 from jax_es.training.parts import WorkerEngine
 from jax_es.training.shards import block_size
 

@@ -31,7 +31,7 @@ from jax_es.rollout.variations import varied
 from jax_es.runs.changes import SAME_EXPERIMENT
 from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import differences, differing
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import (
     TrainedMean,
     check_asked,

@@ -11,7 +11,6 @@ import dataclasses
 import datetime
 import errno
 import functools
-import json
 import os
 import shlex
 import traceback
@@ -24,11 +23,10 @@ from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, seal
 from jax_es.runs.files import (
     MOST_RECORDS,
     check_place,
-    forget_records,
     open_lock,
     read_record,
     state_of,
-    whole_file,
+    write_record,
     writing,
 )
 from jax_es.runs.folders import (
@@ -175,11 +173,9 @@ class RunDirectory:
 
     def write(self, record: dict[str, Any]) -> None:
         """Writes the whole record, with a digest of itself."""
-        record = sealed(record)
-        with self._writing(), whole_file(self.path / self.file) as draft:
-            draft.write_text(json.dumps(record, indent=2) + "\n")
-        forget_records()
-        _read.cache_clear()
+        with self._writing():
+            write_record(self.path / self.file, sealed(record))
+        _read.cache_clear()  # a clock may not tell two writes apart
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make it writable or choose another folder")

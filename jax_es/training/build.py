@@ -424,7 +424,7 @@ def for_run(
     use_cores(1 if has_workers else config.rollout.num_devices)
     if resume:
         config = with_stored_machine(run, config)
-    if resume or not has_workers:
+    if resume or (config.rollout.shard_size is not None and not has_workers):
         check_workers(run, config, has_workers)
     num_tasks = config.tasks_of_long_episodes if num_members is None else 0
     return with_machine(config, has_workers, num_tasks, num_members)

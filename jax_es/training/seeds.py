@@ -201,9 +201,10 @@ def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Rejects what cannot begin, before there is a folder; one slot suffices."""
     try_phases(config)
     with contextlib.closing(build(config, num_tasks=1)) as parts:
-        for seed in seeds:
-            one = dataclasses.replace(config, seed=seed)
-            find_source(dataclasses.replace(parts, config=one))
+        if config.init is not None:
+            for seed in seeds:
+                one = dataclasses.replace(config, seed=seed)
+                find_source(config.init, dataclasses.replace(parts, config=one))
 
 
 def _extend(

@@ -31,7 +31,7 @@ from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.training.build import TrainConfig
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import (
     LoadedPolicy,
     TrainedMean,
