@@ -15,13 +15,8 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import (
-    input_errors,
-    parse_options,
-    program,
-    run_errors,
-    split_command_line,
-)
+from jax_es.cli.options import parse_options, split_command_line
+from jax_es.cli.program import input_errors, program, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.cli.train_program import RunArguments, check_pretrained, start_jax
 from jax_es.presets import (

@@ -28,22 +28,25 @@ JAX_ENVS = "envs/jax_env.py"
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
     "models": {
-        *("training/build", "training/custom_policy", "training/function_fitness"),
+        *("training/build", "training/single_env", "training/custom_policy"),
+        "training/function_fitness",
         *("presets/__init__", "presets/paper", "presets/robots", "presets/control"),
         *("presets/games", "presets/own", "train_config"),
     },
     "envs": {
-        *("training/build", "presets/__init__", "rollout/devices"),
+        *("training/build", "training/single_env", "presets/__init__"),
+        "rollout/devices",
         *("benchmark/measure", "benchmark/learning", "benchmark/jax_envs"),
         *(
             "runs/directory",
             "runs/machine",
-            *("cli/options", "runs/trust"),
+            *("cli/program", "runs/trust"),
             *("training/custom", "training/custom_policy"),
         ),  # how failures are told apart, and cores
     },
     "gymnasium": {
-        *("training/build", "training/own_task", "training/load_policy"),
+        *("training/build", "training/single_env", "training/own_task"),
+        "training/load_policy",
         "evaluation/video",
     },
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},

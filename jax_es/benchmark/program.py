@@ -40,7 +40,8 @@ import tyro
 
 from jax_es.benchmark.rows import NETWORKS, ON_ONE_CORE, ROWS, Row, Work, choose
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.runs.files import check_writable, whole_file, writing
 from jax_es.runs.machine import git_commit, machine, versions
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jax_es.checks import Count, require
-from jax_es.cli.options import CommandLine, input_errors, run_errors
+from jax_es.cli.options import CommandLine
+from jax_es.cli.program import input_errors, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.presets import DEFAULT_PRESET, current_name, meant_by
 from jax_es.runs.changes import (
