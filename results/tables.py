@@ -82,7 +82,7 @@ class Row(NamedTuple):
     @property
     def command(self) -> str:
         """What trains seed S; several runs one after the other have a script."""
-        run = self.runs[0]
+        run = self.runs[-1]
         if before(run):
             task, _, kind = Path(run.path).parent.name.partition("-")
             return f"bash results/{task}.sh {kind} S"
@@ -104,7 +104,9 @@ def read_rows(folder: Path) -> list[Row]:
 
     def kind(run: Run) -> tuple[str, str, float]:
         budget = run.config.max_env_steps or math.inf
-        return run.task.partition(" in coarse")[0], run.variant, budget
+        task = run.task.partition(" in coarse")[0]
+        # Phases may have rules that only some seeds need, such as another start.
+        return task, run.variant.partition(", phases ")[0], budget
 
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
     runs = sorted(read_runs(paths), key=lambda run: (*kind(run), run.config.seed))
@@ -123,7 +125,8 @@ def policy_name(run: Run) -> str:
         alike = len({*sizes}) == 1
         shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
         name = f"{name} {shape}"
-    variant = run.variant.rpartition(", after ")[0] if before(run) else run.variant
+    variant = run.variant.partition(", phases ")[0]
+    variant = variant.rpartition(", after ")[0] if before(run) else variant
     return variant.replace(kind, name, 1)
 
 
@@ -192,26 +195,30 @@ def trained(folder: str) -> str:
 def robots_short() -> str:
     """The returns of the robots' presets and the minutes of a run, a line a task."""
     policies = ["linear", "Decision Transformer, cache"]
-    best: dict[str, dict[str, tuple[float, str]]] = {}
+    of_tasks: dict[str, dict[str, list[Run]]] = {}
     for row in read_rows(RESULTS / "robots"):
-        returns = [
-            read(Path(run.path) / "evaluation.json")["return_mean"] for run in row.runs
-        ]
-        minutes = statistics.median(costs_of(run)[1] for run in row.runs) / 60
-        found = statistics.median(returns), f"{spread(returns)}, {minutes:.0f} min"
-        of_task = best.setdefault(row.task, {})
-        of_task[row.policy] = max(found, of_task.get(row.policy, found))
-    lines = [
-        [task, *(of_task[policy][1] for policy in policies)]
-        for task, of_task in best.items()
-    ]
+        of_task = of_tasks.setdefault(row.task, {})
+        of_task.setdefault(row.policy, []).extend(row.runs)
+    lines = []
+    for task, of_task in of_tasks.items():
+        line = [task]
+        for runs in (of_task[policy] for policy in policies):
+            returns = [
+                read(Path(run.path) / "evaluation.json")["return_mean"] for run in runs
+            ]
+            minutes = statistics.median(costs_of(run)[1] for run in runs) / 60
+            line.append(f"{spread(returns)}, {minutes:.0f} min")
+        lines.append(line)
     return table(["task", "linear", "small transformer"], lines).rstrip()
 
 
 def robots_published() -> str:
     """Published figures, and the environment steps to the same return here."""
-    rows = read_rows(RESULTS / "unfinished") + read_rows(RESULTS / "robots")
-    runs = {(row.task, row.policy): row.runs for row in rows}  # finished ones if any
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for row in read_rows(RESULTS / "robots"):
+        runs.setdefault((row.task, row.policy), []).extend(row.runs)
+    for row in read_rows(RESULTS / "unfinished"):  # where none is finished
+        runs.setdefault((row.task, row.policy), row.runs)
     policies = ["linear", "Decision Transformer, cache"]
     lines = []
     for figure in read(RESULTS / "published.json")["robots"]:
@@ -634,6 +641,7 @@ def paragraph(text: str) -> str:
 TABLES = {
     "quickstart": quickstart,
     "robots": lambda: trained("robots"),
+    "varied": lambda: trained("varied"),
     "control": lambda: trained("control"),
     "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
