@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.analysis.curves import Run, read_runs, summary
-from jax_es.envs.jax_env import names_package
+from jax_es.envs.jax_packages import names_package
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.phases import in_phase
