@@ -1,4 +1,4 @@
-"""Environments written in JAX: what they are here, and adapters for those of packages.
+"""Environments written in JAX: what they are here, and how they are stepped by hand.
 
 An environment in JAX is written for one episode and one step, and compiles together
 with policies (``jax_es/rollout/jax_engine.py``). It has
@@ -11,17 +11,12 @@ with policies (``jax_es/rollout/jax_engine.py``). It has
 - if it can be drawn, ``render(state) → [H, W, 3]`` uint8 on the host, and perhaps
   ``render_fps``. Observations that are images need none.
 
-``gymnax:ID``, ``brax:NAME`` and ``playground:NAME`` name environments of Gymnax, Brax
-and MuJoCo Playground, ``module:Name`` one of the user's own. This is the only file of
-``envs`` that may import JAX, and the packages once they are named.
+``jax_packages.py`` makes those of packages, ``module:Name`` is one of the user's own.
+These two are the only files of ``envs`` that may import JAX.
 """
 
 import colorsys
-import contextlib
-import difflib
-import importlib
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import gymnasium
@@ -59,112 +54,6 @@ class JaxEnvironment(Protocol):
     def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
         """Applies one action; ``key`` is this step's randomness."""
         ...
-
-
-class GymnaxEnvironment:
-    """An environment with Gymnax's signature: Gymnax, and packages that follow it.
-
-    Images have their channels first here, ``[C, H, W]``.
-
-    Args:
-        env: has ``reset_env`` and ``step_env``, which do not restart by themselves.
-        params: its parameters.
-    """
-
-    def __init__(self, env: Any, params: Any) -> None:
-        self._env, self._params = env, params
-        self.action_space = _space(env.action_space(params))
-        seen = _space(env.observation_space(params))
-        self._is_image = len(seen.shape or ()) == 3
-        if self._is_image:
-            low, high = (np.moveaxis(bound, -1, 0) for bound in (seen.low, seen.high))
-            seen = gymnasium.spaces.Box(low, high, dtype=seen.dtype)
-        self.observation_space = seen
-        self.max_episode_steps = int(params.max_steps_in_episode)
-
-    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Starts an episode."""
-        with _silence():
-            observation, state = self._env.reset_env(key, self._params)
-        return state, self._seen(observation)
-
-    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
-        """Applies one action."""
-        # Version 0.0.9 returns five values, 1.0.1 six: it tells the two ends apart.
-        with _silence():
-            observation, state, reward, *ends, info = self._env.step_env(
-                key, state, action, self._params
-            )
-        terminated, truncated = (*ends, jnp.zeros((), bool))[:2]
-        return state, self._seen(observation), reward, terminated, truncated, info
-
-    def _seen(self, observation: jax.Array) -> jax.Array:
-        observation = observation.astype(self.observation_space.dtype)
-        return jnp.moveaxis(observation, -1, 0) if self._is_image else observation
-
-
-class BraxEnvironment:
-    """An environment with Brax's ``State``: Brax, and MuJoCo Playground.
-
-    Args:
-        env: ``reset(key)`` and ``step(state, action)`` return a state with ``obs``,
-            ``reward``, ``done`` and ``metrics``; actions lie in ±1.
-        max_episode_steps: Brax leaves the limit on an episode to wrappers.
-        observation: which entry of ``obs``, where it is a dictionary.
-    """
-
-    def __init__(
-        self, env: Any, max_episode_steps: int, observation: str = "state"
-    ) -> None:
-        self._env, self._entry = env, observation
-        state = jax.eval_shape(env.reset, jax.random.key(0))
-        shape = self._seen(state).shape
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape)
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,))
-        self.max_episode_steps = max_episode_steps
-        self.render_fps = round(1 / env.dt)
-        self._renderer: Any = None
-
-    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Starts an episode."""
-        state = self._env.reset(key)
-        return state, self._seen(state)
-
-    def step(self, state: Any, action: jax.Array, key: jax.Array) -> Step:
-        """Applies one action; Brax keeps its randomness in the state."""
-        state = self._env.step(state, action)
-        terminated, truncated = state.done.astype(bool), jnp.zeros((), bool)
-        return (
-            *(state, self._seen(state), state.reward),
-            *(terminated, truncated, state.metrics),
-        )
-
-    def render(self, state: Any) -> np.ndarray:
-        """Draws a state by MuJoCo; a camera that follows the body comes first."""
-        mujoco: Any = importlib.import_module("mujoco")
-        is_brax = hasattr(state, "pipeline_state")
-        model = self._env.sys.mj_model if is_brax else self._env.mj_model
-        if self._renderer is None:
-            self._renderer = mujoco.Renderer(model, 480, 480)
-        data = mujoco.MjData(model)
-        if is_brax:
-            data.qpos, data.qvel = state.pipeline_state.q, state.pipeline_state.qd
-        else:
-            data.qpos, data.qvel = state.data.qpos, state.data.qvel
-            data.mocap_pos, data.mocap_quat = (
-                state.data.mocap_pos,
-                state.data.mocap_quat,
-            )
-        mujoco.mj_forward(model, data)
-        follows = model.cam_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED
-        self._renderer.update_scene(
-            data, int(np.argmax(follows)) if follows.any() else -1
-        )
-        return self._renderer.render()
-
-    def _seen(self, state: Any) -> jax.Array:
-        seen = state.obs
-        return seen[self._entry] if isinstance(seen, Mapping) else seen
 
 
 class FlatEnvironment:
@@ -322,7 +211,7 @@ class JaxEpisode(gymnasium.Env):
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self.metadata = {"render_fps": getattr(environment, "render_fps", 10)}
-        seen = env.native_observation_space or self.observation_space
+        seen: Any = env.native_observation_space or self.observation_space
         self._image = seen.shape if len(seen.shape) == 3 else None
         self._render = getattr(environment, "render", None)
         if self._image is None and self._render is None:
@@ -407,108 +296,7 @@ def info_shapes(environment: JaxEnvironment) -> Mapping[str, Any]:
     return jax.eval_shape(info, jax.random.key(0))
 
 
-def gymnax(name: str, **kwargs: Any) -> JaxEnvironment:
-    """Makes an environment of Gymnax; ``kwargs`` are fields of its parameters."""
-    package: Any = importlib.import_module("gymnax")
-    _check_known("gymnax", name, package.registered_envs)
-    env, params = package.make(name)
-    return GymnaxEnvironment(env, params.replace(**kwargs) if kwargs else params)
-
-
-def brax(name: str, **kwargs: Any) -> JaxEnvironment:
-    """Makes an environment of Brax; ``kwargs`` are its own, such as ``backend``."""
-    package: Any = importlib.import_module("brax.envs")
-    _check_known("brax", name, package._envs)
-    return BraxEnvironment(package.get_environment(name, **kwargs), 1000)
-
-
-def playground(name: str, **kwargs: Any) -> JaxEnvironment:
-    """Makes an environment of MuJoCo Playground; ``kwargs`` change its configuration.
-
-    Without a GPU physics are computed by MJX' JAX implementation.
-    """
-    registry: Any = importlib.import_module("mujoco_playground").registry
-    _check_known("playground", name, registry.ALL_ENVS)
-    config = registry.get_default_config(name)
-    if "impl" in config and jax.default_backend() == "cpu":
-        kwargs = {"impl": "jax", **kwargs}
-    env = registry.load(name, config_overrides=kwargs)
-    return BraxEnvironment(env, int(config.episode_length))
-
-
-PACKAGES: dict[str, Callable[..., JaxEnvironment]] = {
-    "gymnax": gymnax,
-    "brax": brax,
-    "playground": playground,
-}
-"""What stands before the colon → what makes its environments."""
-
-
-def names_package(env_id: str) -> bool:
-    """Returns whether an id is one of a package of environments in JAX."""
-    return env_id.partition(":")[0] in PACKAGES and ":" in env_id
-
-
-def make_jax(env_id: str, kwargs: Mapping[str, Any]) -> JaxEnvironment:
-    """Makes an environment of a package.
-
-    Args:
-        env_id: ``package:NAME``.
-        kwargs: arguments of the environment.
-
-    Raises:
-        ValueError: the package is not installed or changed its interface, it has no
-            such environment, or that does not take the arguments.
-    """
-    package, _, name = env_id.partition(":")
-    try:
-        return PACKAGES[package](name, **kwargs)
-    except ImportError as error:
-        raise ValueError(
-            f"env_id: {env_id} needs a package that is not installed ({error}): pip "
-            "install -e '.[jax-envs]'"
-        ) from error
-    except (AttributeError, TypeError, KeyError) as error:
-        given = f" with {dict(kwargs)}" if kwargs else ""
-        raise ValueError(
-            f"env_id: {env_id}{given} cannot be made "
-            f"({type(error).__name__}: {error}); leave out what it does not take, or "
-            "install the package's version of the extra jax-envs"
-        ) from error
-
-
-def _check_known(package: str, name: str, known: Sequence[str]) -> None:
-    """Rejects an environment that a package does not have."""
-    if name not in known:
-        close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
-        these = close or sorted(known)
-        raise ValueError(
-            f"env_id: {package} has no environment {name!r}; did you mean "
-            f"{', '.join(f'{package}:{each}' for each in these)}?"
-        )
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keeps back what a package's code is warned of while it is compiled."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _key(seed: jax.Array, purpose: int) -> jax.Array:
     """Returns a task's key for its environment; the implementation is pinned."""
     key = jax.random.key(seed, impl="threefry2x32")
     return jax.random.fold_in(key, purpose)
-
-
-def _space(space: Any) -> Any:
-    """Returns a space of Gymnax's as Gymnasium's."""
-    if hasattr(space, "n"):
-        return gymnasium.spaces.Discrete(int(space.n))
-    shape = tuple(space.shape)
-    low, high = (
-        np.broadcast_to(np.asarray(bound, np.float32), shape)
-        for bound in (space.low, space.high)
-    )
-    return gymnasium.spaces.Box(low, high, shape, np.float32)

@@ -96,12 +96,12 @@ def _in_jax(
     """Returns what makes a vector environment in JAX, if the id names one."""
     if not _names_module(env_id):
         return None
-    from jax_es.envs import jax_env  # late: it loads JAX
+    from jax_es.envs import jax_env, jax_packages  # late: they load JAX
 
     module, _, name = env_id.partition(":")
     environment: Any = None
-    if module in jax_env.PACKAGES:
-        environment = jax_env.make_jax(env_id, kwargs)
+    if module in jax_packages.PACKAGES:
+        environment = jax_packages.make_jax(env_id, kwargs)
     else:
         with being_made(env_id, kwargs), contextlib.suppress(ImportError):
             environment = getattr(importlib.import_module(module), name, None)
@@ -109,7 +109,7 @@ def _in_jax(
                 environment = environment(**kwargs)
     if not isinstance(environment, jax_env.JaxEnvironment):
         return None
-    if module not in jax_env.PACKAGES:
+    if module not in jax_packages.PACKAGES:
         jax_env.check(environment, env_id)
     if set(wrappers) == {gymnasium.wrappers.FlattenObservation}:
         environment = jax_env.FlatEnvironment(environment)

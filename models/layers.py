@@ -93,7 +93,7 @@ class Conv(nn.Module):
                 pass
             case (a, b):  # A makes r channels, B spreads them
                 own = a.reshape(*size, channels, -1)
-                outputs += convolve(images, own, self.stride) @ b.T
+                outputs += convolve(images, own, self.stride, self.features) @ b.T
             case own:
                 outputs += convolve(images, own, self.stride)
         if not self.use_bias:
@@ -151,13 +151,17 @@ def perturbation(module: nn.Module, name: str) -> Any:
     return module.get_variable("perturbation", name)
 
 
-def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+def convolve(
+    images: jax.Array, kernel: jax.Array, stride: int, beside: int = 0
+) -> jax.Array:
     """Convolves by products of matrices, without padding.
 
     Args:
         images: ``[..., H, W, c]``.
         kernel: ``[k, k, c, d]``.
         stride: s, divides k.
+        beside: features of another kernel that is applied to the same images; what is
+            put together for that one then serves both.
 
     Returns:
         ``[..., (H - k)/s + 1, (W - k)/s + 1, d]``, rounded down.
@@ -183,7 +187,7 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     depth = blocks.shape[-1]
     # What is written in between is the smaller of the two: what each output sees, or
     # what each block gives to all the outputs that see it.
-    if depth < features:
+    if depth < max(features, beside):
         blocks = blocks.reshape(*lead, rows, columns, depth)
         seen = jnp.concatenate([moved(blocks, i, j) for i, j in places], axis=-1)
         seen = seen.reshape(*lead, down * right, -1)

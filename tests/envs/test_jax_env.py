@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import Autoreset, FlattenObservation
 
-from jax_es.envs.jax_env import PACKAGES, BraxEnvironment, JaxVectorEnv, check, make_jax
+from jax_es.envs.jax_env import JaxVectorEnv, check
+from jax_es.envs.jax_packages import PACKAGES, BraxEnvironment, make_jax
 from jax_es.envs.make import make
 from jax_es.train_config import JAX_PACKAGES
 
@@ -118,12 +119,12 @@ def test_wrappers_and_coarse_physics_are_rejected():
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    from jax_es.envs import jax_env
+    from jax_es.envs import jax_packages
 
     def missing(name):
         raise ImportError("No module named 'brax'")
 
-    monkeypatch.setitem(jax_env.PACKAGES, "brax", missing)
+    monkeypatch.setitem(jax_packages.PACKAGES, "brax", missing)
     with pytest.raises(ValueError, match=r"brax:ant needs .* '\.\[jax-envs\]'"):
         make("brax:ant", 1)
 

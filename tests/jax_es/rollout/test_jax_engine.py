@@ -19,7 +19,8 @@ from jax_es.rollout import jax_engine
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import Reported
-from jax_es.rollout.jax_engine import JaxRollout, Sum, spread
+from jax_es.rollout.jax_engine import JaxRollout, spread
+from jax_es.rollout.jax_state import Sum
 from jax_es.rollout.observation_statistics import View
 from tests.jax_es.rollout.test_engine import (
     NUM_PAIRS,

@@ -1,6 +1,6 @@
 """Settings for classic control, Box2D and traps, each found by trying on one core.
 
-ClipUp with ranked returns, as for MuJoCo's tasks (``robot_presets.py``). These tasks
+ClipUp with ranked returns, as for MuJoCo's tasks (``robots.py``). These tasks
 are small: episodes of some hundred steps, policies of a few numbers, so that σ is large
 beside the weights and a generation takes a second.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.models import AfterstateConfig, LSTMConfig, MLPConfig
-from jax_es.robot_presets import (
+from jax_es.presets.robots import (
     LINEAR,
     ROBOT_PRESETS,
     TINY_MLP,
