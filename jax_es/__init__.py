@@ -7,7 +7,7 @@ package starts neither JAX nor a simulator.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jax_es.version import __version__
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from jax_es.checks import ConfigError

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from jax_es.version import __version__
+from jax_es import __version__
 
 PROGRAMS = {
     "train": "train a policy with OpenAI-ES",

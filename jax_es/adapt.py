@@ -15,7 +15,8 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import Count, check_fields, require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.illumination.settings import RULES, TrialConfig
 
 

@@ -22,7 +22,8 @@ from jax_es.checks import (
     check_fields,
     require,
 )
-from jax_es.cli.options import input_errors, parse_options, program, run_errors
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program, run_errors
 from jax_es.cli.progress import named
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.cli.train_program import WorkerArguments, start_jax

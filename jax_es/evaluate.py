@@ -28,7 +28,8 @@ from jax_es.checks import (
     check_fields,
     require,
 )
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing

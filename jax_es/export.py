@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.phases import in_phase
 from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, trust_option

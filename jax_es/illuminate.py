@@ -17,7 +17,8 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, program, split_command_line
+from jax_es.cli.options import parse_options, split_command_line
+from jax_es.cli.program import input_errors, program
 from jax_es.cli.train_program import (
     Request,
     SeedArguments,

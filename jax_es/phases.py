@@ -15,6 +15,7 @@ from jax_es.checks import (
     Count,
     Finite,
     NotNegativeFinite,
+    as_fields,
     check_fields,
     check_numbers,
     check_types,
@@ -22,7 +23,6 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import ESConfig, EvaluationConfig, RolloutConfig
-from jax_es.spelling import as_fields
 
 if typing.TYPE_CHECKING:
     from jax_es.train_config import TrainConfig

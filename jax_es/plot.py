@@ -24,7 +24,8 @@ from jax_es.analysis.curves import (
     table,
 )
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import MAP_ELITES, POET
 from jax_es.runs.records import OWN

@@ -16,7 +16,8 @@ from typing import Annotated
 
 import tyro
 
-from jax_es.cli.options import parse_options, program, split_command_line
+from jax_es.cli.options import parse_options, split_command_line
+from jax_es.cli.program import program
 from jax_es.cli.train_program import (
     Request,
     SeedArguments,

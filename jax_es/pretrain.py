@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import tyro
 
 from jax_es.checks import from_json, require
-from jax_es.cli.options import parse_options, program, split_command_line
+from jax_es.cli.options import parse_options, split_command_line
+from jax_es.cli.program import program
 from jax_es.cli.train_program import (
     Request,
     RunArguments,
@@ -27,6 +28,7 @@ from jax_es.cli.train_program import (
 from jax_es.config import EnvConfig, EvaluationConfig, RolloutConfig
 from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.presets import DEFAULT_PRESET, PRESETS, for_cloning, preset
+from jax_es.runs.changes import with_stored_machine
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import CLONING
 from jax_es.train_config import POLICY_KINDS, PolicyConfig
@@ -99,7 +101,7 @@ def parse(argv: list[str]) -> Request:
     )
     if arguments.resume:
         run = arguments.run_to_resume(config, line)
-        config = run.with_stored_machine(config)
+        config = with_stored_machine(run, config)
     else:
         check_cores(config.rollout)
         run = arguments.new_run(f"{preset_name}-cloning-seed{config.seed}")

@@ -17,7 +17,8 @@ import tyro
 from jax_es.analysis.curves import Run, read_runs
 from jax_es.analysis.page import MEDIA_TYPES, is_nested, obedience_runs, page
 from jax_es.checks import ConfigError, require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.runs.files import whole_file, writing
 from jax_es.runs.folders import program_command, seed_folders
 

@@ -15,7 +15,8 @@ import numpy as np
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import CommandLine, parse_options, program, split_command_line
+from jax_es.cli.options import CommandLine, parse_options, split_command_line
+from jax_es.cli.program import program
 from jax_es.cli.train_program import (
     Request,
     RunArguments,

@@ -22,12 +22,12 @@ from jax_es.checks import (
     check_numbers,
     check_types,
     from_json,
+    option,
     require,
 )
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.old_names import of_today
 from jax_es.phases import Phase, check_phases, read_phases, written
-from jax_es.spelling import option
 
 POLICY_KINDS: dict[str, type[models.AnyPolicyConfig]] = {
     "decision-transformer": models.DecisionTransformerConfig,
@@ -177,7 +177,8 @@ class TrainConfig:
             f" whose episodes ask for both ends of the range, got {count}; leave it "
             "out.",
         )
-        check_phases(self)
+        if self.phases:
+            check_phases(self)
 
 
 def replaced(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:

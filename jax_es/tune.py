@@ -15,13 +15,8 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import require
-from jax_es.cli.options import (
-    input_errors,
-    parse_options,
-    program,
-    run_errors,
-    split_command_line,
-)
+from jax_es.cli.options import parse_options, split_command_line
+from jax_es.cli.program import input_errors, program, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.cli.train_program import RunArguments, check_pretrained, start_jax
 from jax_es.presets import (
@@ -32,6 +27,7 @@ from jax_es.presets import (
     meant_by,
     preset,
 )
+from jax_es.runs.changes import changed_jax
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import STUDY_FILE
 from jax_es.runs.reproduce import command
@@ -142,7 +138,7 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
             {**flat(each.config), **dataclasses.asdict(each.tuning), "trials": None}
             for each in (stored, settings)
         )
-        changed = differing(before, now) | RunDirectory(path, STUDY_FILE).changed_jax()
+        changed = differing(before, now) | changed_jax(RunDirectory(path, STUDY_FILE))
         remedy = "start a new study with another --name"
         require_same(f"the study in {path}", changed, remedy)
         arguments.check_imports(config, path, line)

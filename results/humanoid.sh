@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Humanoid walks: it learns in coarse physics, goes on in RK4 with two steps instead of
 # five, there with smaller σ, and in the end in its own physics. These are phases of one
-# run (jax_es/robot_presets.py). If interrupted, run it again. Keeps what the tables
+# run (jax_es/presets/robots.py). If interrupted, run it again. Keeps what the tables
 # need beside this file, in place of what is there. On one core:
 #   taskset -c 0 bash results/humanoid.sh linear|decision-transformer SEED
 set -euo pipefail

@@ -23,7 +23,8 @@ from jax_es.imitation.cloning_settings import CloningConfig
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.phases import in_phase
 from jax_es.presets import DEFAULT_PRESET
-from jax_es.runs.directory import ROUNDING_ALONE, RunDirectory
+from jax_es.runs.changes import ROUNDING_ALONE
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.runs.wording import markdown, significant, spread
 from jax_es.train_config import policy_kind

@@ -28,22 +28,25 @@ JAX_ENVS = "envs/jax_env.py", "envs/jax_packages.py"
 # composition root, and the presets that fill its configuration in, see them.
 HOMES = {
     "models": {
-        *("training/build", "training/custom_policy", "training/function_fitness"),
-        *("presets", "paper_presets", "robot_presets", "control_presets"),
-        *("game_presets", "own_presets", "train_config"),
+        *("training/build", "training/single_env", "training/custom_policy"),
+        "training/function_fitness",
+        *("presets/__init__", "presets/paper", "presets/robots", "presets/control"),
+        *("presets/games", "presets/own", "train_config"),
     },
     "envs": {
-        *("training/build", "presets", "rollout/devices", "benchmarks/measure"),
-        *("benchmarks/learning", "benchmarks/jax_envs"),
+        *("training/build", "training/single_env", "presets/__init__"),
+        "rollout/devices",
+        *("benchmark/measure", "benchmark/learning", "benchmark/jax_envs"),
         *(
             "runs/directory",
             "runs/machine",
-            *("cli/options", "runs/trust"),
+            *("cli/program", "runs/trust"),
             *("training/custom", "training/custom_policy"),
         ),  # how failures are told apart, and cores
     },
     "gymnasium": {
-        *("training/build", "training/own_task", "training/load_policy"),
+        *("training/build", "training/single_env", "training/own_task"),
+        "training/load_policy",
         "evaluation/video",
     },
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},
@@ -51,11 +54,11 @@ HOMES = {
     "safetensors": {"runs/exported"},
     "evosax": {
         *("es/evosax_bridge", "es/repaired", "es/strategies"),
-        "benchmarks/jax_envs",
+        "benchmark/jax_envs",
     },
     "tyro": {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
-        *("benchmark", "teacher", "collect", "tune", "export"),
+        *("benchmark/program", "teacher", "collect", "tune", "export"),
         *("illuminate", "adapt", "poet", "niches/settings"),
         *("train_config", "config"),
     },
@@ -87,10 +90,7 @@ HOMES = {
 # Folders of jax_es: each imports from those in the rows above it, and from its own.
 # The files at the top come first (settings, types, presets) or last (programs).
 SETTINGS = {
-    *("version", "types", "spelling", "checks", "config", "phases", "train_config"),
-    *("streams", "old_names"),
-    *("presets", "paper_presets", "robot_presets", "control_presets", "game_presets"),
-    "own_presets",
+    *("types", "checks", "config", "phases", "train_config", "presets", "old_names"),
 }
 LEVELS = [
     {"settings"},
@@ -99,10 +99,10 @@ LEVELS = [
     {"distributed"},
     {"cli"},
     {"training"},
-    {"evaluation", "imitation", "tuning", "benchmarks"},
+    {"evaluation", "imitation", "tuning"},
     {"illumination", "niches"},
     {"analysis"},
-    {"programs"},
+    {"programs", "benchmark"},
 ]
 # Names by which a file would mention devices, and where they may stand.
 DEVICE_NAMES = {"pmap", "shard_map", "Mesh", "NamedSharding", "PartitionSpec", "psum"}
@@ -161,8 +161,10 @@ def package_of(module: str) -> str:
 def level_of(name: str) -> tuple[int, str]:
     """Returns the level and folder of a module of jax_es, as ``rollout/slots``."""
     folder, inside, _ = name.partition("/")
-    if not inside:
-        folder = "settings" if name in SETTINGS else "programs"
+    if folder in SETTINGS:
+        folder = "settings"
+    elif not inside:
+        folder = "programs"
     return next(i for i, level in enumerate(LEVELS) if folder in level), folder
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from jax_es.checks import ConfigError, require
 from jax_es.phases import in_phase
-from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
+from jax_es.runs.changes import SAME_EXPERIMENT
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.metrics import records_so_far

@@ -106,6 +106,7 @@ def tree(runs: Sequence[Niches]) -> Figure:
         axis.set(title=run.title, xlabel="generation", ylabel="niche")
         # The words at the ends need a third of the width.
         axis.set(xlim=(0, 1.5 * max(run.generations, 1)), ylim=(most - 0.5, -0.5))
+        axis.locator_params(axis="y", integer=True)
         axis.grid(visible=False)
     add_legend(figure, axes)
     return figure

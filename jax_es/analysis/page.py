@@ -21,7 +21,7 @@ from jax_es.analysis.curves import (
 )
 from jax_es.checks import check_types, optional
 from jax_es.presets import meant_by
-from jax_es.runs.directory import SAME_EXPERIMENT
+from jax_es.runs.changes import SAME_EXPERIMENT
 from jax_es.runs.find import find_run
 from jax_es.runs.method import MAP_ELITES, POET, Method
 from jax_es.runs.reproduce import command, origin

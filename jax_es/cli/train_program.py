@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jax_es.checks import Count, require
-from jax_es.cli.options import CommandLine, input_errors, run_errors
+from jax_es.cli.options import CommandLine
+from jax_es.cli.program import input_errors, run_errors
 from jax_es.cli.signals import Stopped, StopSignals, outcome_of_run
 from jax_es.presets import DEFAULT_PRESET, current_name, meant_by
-from jax_es.runs.directory import (
-    RunDirectory,
+from jax_es.runs.changes import (
     check_method,
-    resume_options,
-    seed_runs,
-    trust_option,
+    check_resumable,
+    check_workers,
+    with_stored_machine,
 )
+from jax_es.runs.directory import RunDirectory, resume_options, seed_runs, trust_option
 from jax_es.runs.files import check_place
 from jax_es.runs.find import (
     check_new_name,
@@ -155,9 +156,9 @@ class SeedArguments(RunArguments, WorkerArguments):
         """
         run = self.run_to_resume(config, line)
         check_method(run, method)
-        config = run.with_stored_machine(config)
-        run.check_resumable(config)
-        run.check_workers(config, self.has_workers)
+        config = with_stored_machine(run, config)
+        check_resumable(run, config)
+        check_workers(run, config, self.has_workers)
         require(
             run.file == EXPERIMENT_FILE or self.seeds is None,
             f"--seeds: {run.path} is a single run, not an experiment; leave --seeds "

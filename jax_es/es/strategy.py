@@ -45,8 +45,8 @@ class Strategy(Protocol):
         """``(state, fitness [P]) → (state, info)``; larger fitness is better.
 
         ``info`` has ``update_norm``, ``mean_norm`` and ``num_nonfinite``, each ``[]``;
-        strategies that estimate a gradient add its ``gradient_norm``. One that
-        :func:`reads_descriptors` takes a :class:`Behaviour`, too.
+        strategies that estimate a gradient add its ``gradient_norm``. One
+        whose ``descriptor_size`` (B) is at least 1 takes a :class:`Behaviour`, too.
         """
         ...
 
@@ -71,11 +71,3 @@ class Behaviour(NamedTuple):
     worth: float
     """What makes θ the best one so far: the mean return of its evaluation, −∞ if one is
     not finite, or minus its error under commanded returns."""
-
-
-def reads_descriptors(strategy: Strategy) -> bool:
-    """Returns whether ``tell`` takes a :class:`Behaviour`, too.
-
-    Such a strategy has a ``descriptor_size`` (B) of at least 1.
-    """
-    return getattr(strategy, "descriptor_size", 0) > 0

@@ -25,12 +25,13 @@ from jax_es.evaluation.quantization import round_weights
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
+from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
-from jax_es.runs.directory import SAME_EXPERIMENT, RunDirectory
-from jax_es.streams import stream
+from jax_es.runs.changes import SAME_EXPERIMENT
+from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import differences, differing
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import (
     TrainedMean,
     check_asked,

@@ -14,8 +14,8 @@ import numpy as np
 from jax_es.checks import ConfigError, require
 from jax_es.config import EnvConfig
 from jax_es.runs.files import whole_file, writing
-from jax_es.training.build import make_rendered_env
 from jax_es.training.load_policy import LoadedPolicy
+from jax_es.training.single_env import make_rendered_env
 
 FORMATS = (".mp4", ".gif")
 

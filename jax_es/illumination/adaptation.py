@@ -18,9 +18,9 @@ from jax_es.illumination.repertoire import SavedArchive
 from jax_es.illumination.settings import RULES, Rule, TrialConfig
 from jax_es.illumination.trials import Search
 from jax_es.rollout.observation_statistics import view_of
+from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.wording import counted, markdown, significant
-from jax_es.streams import stream
 from jax_es.training.build import Damage
 from jax_es.training.objective import fitness, make_objective
 from jax_es.training.parts import EvaluationParts, build_evaluation

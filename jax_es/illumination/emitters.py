@@ -19,8 +19,8 @@ from jax_es.es.population import AntitheticPopulation, MaterializedPopulation
 from jax_es.es.strategy import Strategy
 from jax_es.illumination.archive import Elites
 from jax_es.illumination.settings import ArchiveConfig
+from jax_es.rollout.streams import stream
 from jax_es.runs.state_arrays import like_template
-from jax_es.streams import stream
 from jax_es.types import PyTree
 
 MOST_NOVEL, BEST = 5, 2

@@ -20,11 +20,10 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord
-from jax_es.training.generation import evaluation_tasks, population_tasks
+from jax_es.training.episodes import evaluation_tasks, population_tasks, rollout_fields
 from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import fitness, make_objective, per_member, score
 from jax_es.training.parts import EvaluationParts, Parts
-from jax_es.training.recording import rollout_fields
 from jax_es.training.session import Elapsed, OnStep, Step
 from jax_es.types import PyTree
 

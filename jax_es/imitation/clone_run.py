@@ -36,11 +36,12 @@ from jax_es.imitation.gradient_run import (
 )
 from jax_es.rollout.memory import check_memory
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
+from jax_es.rollout.streams import stream
+from jax_es.runs.changes import with_stored_machine
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.wording import significant
-from jax_es.streams import stream
 from jax_es.training.build import TrainConfig, policy_kind, with_machine
 from jax_es.training.parts import EvaluationParts
 from jax_es.types import ClonablePolicy, PyTree
@@ -91,7 +92,7 @@ def pretrain_run(
     """
     run = RunDirectory(Path(path))
     if resume:
-        config = run.with_stored_machine(config)
+        config = with_stored_machine(run, config)
     # The run remembers it: another number of devices adds in another order.
     config = with_machine(config)
     parts = build_for_evaluation(config)

@@ -203,7 +203,7 @@ def storage_in(
     A new one says that ``algorithm`` trained the policy, and how Gymnasium makes the
     environment of ``config``, which ``env`` has many of.
     """
-    from jax_es.training.build import env_spec  # late: it loads JAX
+    from jax_es.training.single_env import env_spec  # late: it loads JAX
 
     minari = import_minari()
     if (draft / METADATA_FILE).exists():

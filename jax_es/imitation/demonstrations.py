@@ -19,8 +19,8 @@ from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA, add_episodes
 from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
+from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import tasks_of_mean
-from jax_es.streams import stream
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import on_one_core, shard_size

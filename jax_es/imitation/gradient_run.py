@@ -17,14 +17,20 @@ from jax_es.checks import require
 from jax_es.es.population import MeanPopulation
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
+from jax_es.runs.changes import (
+    check_method,
+    check_resumable,
+    require_unchanged,
+    take_over,
+)
 from jax_es.runs.checkpoint import Checkpoints, Restored
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import MetricsWriter, check_own_records
 from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import score
 from jax_es.training.parts import EvaluationParts, build_evaluation
@@ -64,7 +70,7 @@ def gradient_run(
         restored = None
         if resume:
             restored = _last_checkpoint(run, parts.config, method, data)
-            run.resume(parts.config, -1 if restored is None else restored.step)
+            take_over(run, parts.config, -1 if restored is None else restored.step)
             run.update(method=method)
         else:
             more = {"data": data} if data else {}
@@ -83,8 +89,8 @@ def _last_checkpoint(
         unit, steps = "epochs", settings["steps_per_epoch"]
     length = settings.pop(unit)
     check_method(run, method._replace(settings=settings))
-    run.check_resumable(config)
-    run.require_unchanged(differing(run.record().get("data", data), data))
+    check_resumable(run, config)
+    require_unchanged(run, differing(run.record().get("data", data), data))
     checkpoints = Checkpoints(run.checkpoints)
     if not checkpoints.steps():
         return None

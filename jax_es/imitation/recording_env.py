@@ -7,7 +7,7 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 
 from jax_es.checks import require
-from jax_es.streams import stream
+from jax_es.rollout.streams import stream
 from jax_es.types import VectorEnv
 
 

@@ -19,13 +19,9 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 from jax_es.imitation.teacher_settings import TeacherSettings
 from jax_es.rollout.memory import check_memory
-from jax_es.streams import stream
-from jax_es.training.build import (
-    TrainConfig,
-    make_history_actor,
-    make_learning_env,
-    policy_kind,
-)
+from jax_es.rollout.streams import stream
+from jax_es.training.build import TrainConfig, policy_kind
+from jax_es.training.single_env import make_history_actor, make_learning_env
 from jax_es.types import PyTree
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}

@@ -18,7 +18,7 @@ from jax_es.rollout.observation_statistics import (
     observe,
     scaled,
 )
-from jax_es.streams import stream
+from jax_es.rollout.streams import stream
 
 STEPS_AT_ONCE = 4096
 """Observations that are turned into float64 at once: images would fill the memory."""

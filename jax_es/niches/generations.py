@@ -32,13 +32,13 @@ from jax_es.niches.selection import (
 )
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
+from jax_es.rollout.streams import stream
 from jax_es.runs.records import GenerationRecord
-from jax_es.streams import stream
+from jax_es.training.episodes import rollout_fields
 from jax_es.training.generation import longest_episode
 from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import score
 from jax_es.training.parts import Parts
-from jax_es.training.recording import rollout_fields
 from jax_es.training.session import Elapsed, OnStep, Step
 from jax_es.types import PyTree
 

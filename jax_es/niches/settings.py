@@ -106,9 +106,10 @@ PRESET_SETTINGS = {
             ("pit-gap", 0.4, 0.0, 8.0),
             ("stump-height", 0.2, 0.0, 5.0),
         ),
-        mutate_every=50,
-        max_niches=10,
+        mutate_every=10,
+        transfer_every=10,
+        max_niches=8,
     ),
 }
 """Of the presets that are made for it: the published mutations (uber-research/poet,
-``reproduce_ops.py``), more often and in fewer niches, for one machine."""
+``reproduce_ops.py``), more often and in fewer niches, for a few core-hours."""

@@ -17,11 +17,8 @@ from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
-from jax_es.training.generation import (
-    evaluation_tasks,
-    longest_episode,
-    population_tasks,
-)
+from jax_es.training.episodes import evaluation_tasks, population_tasks
+from jax_es.training.generation import longest_episode
 from jax_es.training.objective import fitness, make_objective
 from jax_es.training.parts import Parts
 from jax_es.training.session import OnStep

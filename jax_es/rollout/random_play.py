@@ -10,8 +10,8 @@ import copy
 import numpy as np
 
 from jax_es.rollout.evaluator import EpisodeResults
+from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
-from jax_es.streams import stream
 from jax_es.types import VectorEnv
 
 STEPS_BETWEEN = 16

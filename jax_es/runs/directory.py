@@ -11,25 +11,22 @@ import dataclasses
 import datetime
 import errno
 import functools
-import json
 import os
 import shlex
 import traceback
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_es.checks import ConfigError, check_types, require
+from jax_es.checks import ConfigError, check_types, require, spelled
 from jax_es.runs.digests import ALWAYS, DIGESTS, DamageError, check_sealed, sealed
 from jax_es.runs.files import (
     MOST_RECORDS,
     check_place,
-    forget_records,
     open_lock,
     read_record,
     state_of,
-    whole_file,
+    write_record,
     writing,
 )
 from jax_es.runs.folders import (
@@ -38,27 +35,21 @@ from jax_es.runs.folders import (
     EXPERIMENT_FILE,
     STUDY_FILE,
     no_run,
-    program_command,
     seed_folders,
     seed_of,
 )
 from jax_es.runs.machine import (
-    JAX_SETTINGS,
     git_commit,
     jax_settings,
     machine,
     versions,
 )
-from jax_es.runs.method import FREE_SETTINGS, Method
+from jax_es.runs.method import Method
 from jax_es.runs.metrics import METRICS_FILE
-from jax_es.spelling import spelled
 from jax_es.train_config import (
     TrainConfig,
-    differences,
-    differing,
     from_dict,
     imported,
-    require_same,
     to_dict,
 )
 
@@ -67,30 +58,6 @@ if TYPE_CHECKING:
 
 ERROR_FILE = "error.log"
 """The traceback of an environment that failed."""
-
-FREE_TO_CHANGE = (
-    "num_generations",
-    "max_env_steps",
-    "stop_at_return",
-    "checkpoint_every",
-    "rollout.num_threads",
-    "rollout.vectorization_mode",
-)
-"""Fields that a resumed run may change: none of them changes a generation's numbers."""
-
-ROUNDING_ALONE = (
-    "rollout.num_slots",
-    "rollout.slots_per_core",
-    "rollout.num_groups",
-    "rollout.num_devices",
-    "rollout.shard_size",
-)
-"""Fields that change a run's numbers by rounding alone; they follow the machine."""
-
-SAME_EXPERIMENT = ("seed", *FREE_TO_CHANGE, *FREE_SETTINGS, *ROUNDING_ALONE)
-"""Fields in which runs of one experiment may differ: its seeds, and what changes no
-number, or rounding alone."""
-
 
 OPTIONAL = {
     **dict.fromkeys(("versions", "machine", "data"), dict),
@@ -206,11 +173,9 @@ class RunDirectory:
 
     def write(self, record: dict[str, Any]) -> None:
         """Writes the whole record, with a digest of itself."""
-        record = sealed(record)
-        with self._writing(), whole_file(self.path / self.file) as draft:
-            draft.write_text(json.dumps(record, indent=2) + "\n")
-        forget_records()
-        _read.cache_clear()
+        with self._writing():
+            write_record(self.path / self.file, sealed(record))
+        _read.cache_clear()  # a clock may not tell two writes apart
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make it writable or choose another folder")
@@ -256,85 +221,6 @@ class RunDirectory:
         study = RunDirectory(self.path.parent.parent, STUDY_FILE)
         options = resume_options(study if study.exists() else self)
         error.add_note(spelled(f"mend it, then continue with {options}"))
-
-    def with_stored_machine(self, config: TrainConfig) -> TrainConfig:
-        """Fills in devices and slots that the run began with, where none are given."""
-        rollout, stored = config.rollout, self.config().rollout
-        fields = ("num_devices", "num_slots", "shard_size")
-        open_ = [name for name in fields if getattr(rollout, name) is None]
-        if rollout.num_slots is None:
-            open_.append("slots_per_core")
-        kept = {name: getattr(stored, name) for name in open_}
-        rollout = dataclasses.replace(rollout, **kept)
-        return dataclasses.replace(config, rollout=rollout)
-
-    def check_resumable(self, config: TrainConfig) -> None:
-        """Raises ``ConfigError`` unless ``config`` continues this run's numbers."""
-        changed = differences(self.config(), config)
-        changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
-        self.require_unchanged(changed | self.changed_jax())
-
-    def check_workers(self, config: TrainConfig, has_workers: bool) -> None:
-        """Raises ``ConfigError`` unless the run goes on as it began.
-
-        On workers, or in one process: as ``rollout.shard_size`` says.
-        """
-        size = config.rollout.shard_size
-        require(
-            size is None or has_workers,
-            f"{self.path} is a run of workers (rollout.shard_size {size}); add "
-            "--workers N, where any N gives the same numbers.",
-        )
-        require(
-            size is not None or not has_workers,
-            f"{self.path} began in one process, and workers would round its numbers "
-            "differently; leave --workers and --cluster out, or start a new run.",
-        )
-
-    def changed_jax(self) -> dict[str, tuple[object, object]]:
-        """Returns JAX's settings that were others: variable → (was, now)."""
-        recorded = self.record().get("jax")
-        stored = recorded if isinstance(recorded, dict) else {}
-        began = {name: stored.get(name, usual) for name, usual in JAX_SETTINGS.items()}
-        changed = differing(began, jax_settings())
-        return {name.upper(): values for name, values in changed.items()}
-
-    def require_unchanged(self, changed: dict[str, tuple[object, object]]) -> None:
-        """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
-        remedy = "start a new run with another --name"
-        require_same(f"the run in {self.path}", changed, remedy)
-
-    def resume(self, config: TrainConfig, step: int) -> None:
-        """Takes over what a resumed run may change: from now on it is the run's.
-
-        Warns of packages that changed since the run began.
-
-        Args:
-            config: of the run from now on.
-            step: of the checkpoint that it goes on from.
-        """
-        self.warn_of_versions()
-        record = self.record()
-        entries: dict[str, Any] = {}
-        if differences(self.config(), config):
-            entries["config"] = to_dict(config)
-        if DIGESTS not in record:  # of an earlier version
-            entries[DIGESTS] = {"first_step": step + 1}
-        if entries:
-            self.update(**entries)
-
-    def warn_of_versions(self) -> None:
-        """Warns of packages that changed since the run began."""
-        began = self.record().get("versions", {})
-        now: dict[str, object] = {k: v for k, v in versions().items() if k in began}
-        changed = differing(began, now).items()
-        if changed:
-            listed = ", ".join(f"{k} {then} → {new}" for k, (then, new) in changed)
-            warnings.warn(
-                f"{self.path} began with other versions ({listed}); its numbers may "
-                "differ from an uninterrupted run's.",
-                stacklevel=3,
-            )
 
 
 class _Stored(NamedTuple):
@@ -387,21 +273,6 @@ def _checked(record: Any, file: str) -> _Stored:
         init = check_types(record["init"], run=str, checkpoint=int)
         Method.from_record(init.get("method"))
     return _Stored(record, config)
-
-
-def check_method(run: RunDirectory, method: Method) -> None:
-    """Raises ``ConfigError`` unless a run was begun by this method and settings.
-
-    Strategies are one method here: which one it was is a field of the configuration.
-    """
-    stored, given = run.method(), method.settings
-    require(
-        stored.name == method.name or (stored.is_evolution and method.is_evolution),
-        f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
-        f"continue it with {program_command(stored.program.removeprefix('jax_es.'))}.",
-    )
-    settings: dict[str, object] = {k: stored.settings.get(k) for k in given}
-    run.require_unchanged(differing(settings, given))
 
 
 def experiment_of(run: RunDirectory) -> RunDirectory | None:

@@ -98,6 +98,19 @@ def given(config: TrainConfig) -> dict[tuple[str, str], Any]:
     return {key: thing for key, thing in _given.items() if key[1] in named}
 
 
+def note_unnamed(config: TrainConfig) -> list[str]:
+    """Says which parts of a configuration no other process can import, if any."""
+    unnamed = [
+        f"{option.removeprefix('--')} {target}" for option, target in given(config)
+    ]
+    if not unnamed:
+        return []
+    return [
+        f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
+        "or evaluate the run. Write it into a file of its own, and programs can."
+    ]
+
+
 def give(things: Mapping[tuple[str, str], Any]) -> None:
     """Lets :func:`find` return what another process's :func:`given` returned."""
     _given.update(things)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import inspect
 import re
-import typing
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -22,19 +21,13 @@ from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.envs.atari_env import (
     env_id_of,
     is_atari,
-    make_single_atari_env,
-    single_atari_spec,
 )
 from jax_es.envs.cores import available_cores
 from jax_es.envs.damages import Damage, damage
 from jax_es.envs.damages import damages as named_damages
-from jax_es.envs.faults import CheckedEnv, being_made
-from jax_es.envs.gymnasium_env import flattened
-from jax_es.envs.history import HistoryObservation
 from jax_es.envs.make import make as make_vector_env
 from jax_es.rollout.devices import Devices, local_devices, use_cores
-from jax_es.rollout.jax_engine import CompiledEnv
-from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.runs.changes import check_workers, with_stored_machine
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import find
 from jax_es.train_config import (
@@ -66,7 +59,7 @@ def make_env(
         ConfigError: if the environment does not exist or does not take the options.
     """
     require(config.id != "", "env.id is needed: the id of an environment.")
-    _register_own(config.id)
+    register_own(config.id)
     given = {
         f"env.kwargs.{name}" if name in config.kwargs else f"env.{name}": value
         for name, value in config.options.items()
@@ -108,10 +101,10 @@ def make_env(
 
 
 _registered: set[str] = set()
-"""What :func:`_register_own` has registered."""
+"""What :func:`register_own` has registered."""
 
 
-def _register_own(env_id: str) -> None:
+def register_own(env_id: str) -> None:
     """Registers what ``module:Name`` names, a class or a function that makes one.
 
     Gymnasium then makes it by that id. What the module registers itself stays; an
@@ -156,49 +149,6 @@ _FIELDS = {
 _NAMED_BY_ENVS = rf"(?<![\w.-])(?:{'|'.join(_FIELDS)})(?!\w)"
 
 
-def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
-    """Builds one environment of Gymnasium's own that is the same task.
-
-    Raises:
-        ConfigError: if what a game needs is not installed.
-        EnvironmentFailure: if it raises; later in its methods, too.
-    """
-    if is_atari(config.id):
-        try:
-            return make_single_atari_env(config.id, render_mode, **config.options)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-    _register_own(config.id)
-    with being_made(config.id, config.options):
-        # An environment of the user's own need not know of rendering.
-        mode = {} if render_mode is None else {"render_mode": render_mode}
-        env = gymnasium.make(config.id, **mode, **config.options)
-        for wrap in wrappers_of(config):
-            env = wrap(env)
-    return CheckedEnv(flattened(env), config.id)
-
-
-def make_rendered_env(config: EnvConfig) -> gymnasium.Env:
-    """Builds one environment that gives pictures: Gymnasium's own, or one in JAX.
-
-    Raises:
-        ConfigError: if it cannot be drawn.
-    """
-    if is_own(config.id):
-        env = make_env(config, num_envs=1, num_threads=1)
-        if isinstance(env, CompiledEnv):
-            from jax_es.envs.jax_env import JaxEpisode  # late: it loads JAX
-
-            try:
-                return JaxEpisode(env)  # type: ignore[arg-type]
-            except ValueError as error:
-                raise ConfigError(
-                    f"--video: {config.id} cannot be drawn: {error}."
-                ) from None
-        env.close()
-    return make_single_env(config, "rgb_array")
-
-
 def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:
     """Imports the wrappers of an environment, the innermost first."""
     return tuple(find("--env.wrappers", target) for target in config.wrappers)
@@ -213,65 +163,6 @@ def damages(config: EnvConfig, names: Collection[str]) -> dict[str, Damage]:
     if tuple(names) == ("all",):
         return named_damages(config.id)
     return {name: damage(config.id, name) for name in names}
-
-
-def env_spec(config: EnvConfig) -> Any:
-    """Returns Gymnasium's description of the task, from which ``make`` makes it.
-
-    Raises:
-        ValueError: if what a game needs is not installed.
-    """
-    if is_atari(config.id):
-        return single_atari_spec(config.id, **config.options)
-    env = make_single_env(config)
-    env.close()
-    return env.spec
-
-
-def make_learning_env(config: TrainConfig) -> gymnasium.Env:
-    """Builds one environment for a learner that knows of no carry.
-
-    It observes float32 vectors: to a Decision Transformer, its last steps.
-
-    Raises:
-        ConfigError: if what a game needs is not installed.
-    """
-    env = make_single_env(config.env)
-    if config.env.hide_observation:
-        space = env.observation_space
-        hidden = hidden_entries(config.env.hide_observation, space.shape or ())
-        env = gymnasium.wrappers.TransformObservation(
-            env, lambda seen: np.where(hidden, 0, seen), space
-        )
-    policy = config.policy
-    if not isinstance(policy, models.DecisionTransformerConfig):
-        require(
-            getattr(policy, "target_return", None) is None,
-            f"policy {policy_kind(policy)} cannot learn by gradients from rewards with "
-            "policy.target_return; leave it out.",
-        )
-        shape = env.observation_space.shape
-        return gymnasium.wrappers.TransformObservation(
-            env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
-        )
-    return HistoryObservation(
-        env,
-        policy.context_length,
-        policy.target_return,
-        policy.reward_scale,
-        policy.max_timestep,
-    )
-
-
-def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
-    """Builds a Decision Transformer that acts in a :func:`make_learning_env`.
-
-    Raises:
-        ValueError: if the policy keeps a cache.
-    """
-    observed = typing.cast(HistoryObservation, env).env.observation_space
-    policy = make_policy(config.policy, observed, env.action_space)
-    return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
 
 
 def with_game(config: TrainConfig) -> TrainConfig:
@@ -422,9 +313,9 @@ def for_run(
     """
     use_cores(1 if has_workers else config.rollout.num_devices)
     if resume:
-        config = run.with_stored_machine(config)
-    if resume or not has_workers:
-        run.check_workers(config, has_workers)
+        config = with_stored_machine(run, config)
+    if resume or (config.rollout.shard_size is not None and not has_workers):
+        check_workers(run, config, has_workers)
     num_tasks = config.tasks_of_long_episodes if num_members is None else 0
     return with_machine(config, has_workers, num_tasks, num_members)
 

@@ -3,6 +3,7 @@
 A network, an objective, a strategy and an environment, each ``module:Name``.
 """
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from jax_es.checks import ConfigError, is_own, require
+from jax_es.checks import ConfigError, require
 from jax_es.config import ESConfig
 from jax_es.envs.faults import blamed
 from jax_es.es.own_strategy import own_strategy
@@ -20,7 +21,7 @@ from jax_es.es.population import Population
 from jax_es.es.strategy import Strategy
 from jax_es.presets import with_objective, with_strategy
 from jax_es.rollout.evaluator import EpisodeResults, Reported
-from jax_es.runs.trust import find, give, given, target_of
+from jax_es.runs.trust import find, give, target_of
 from jax_es.train_config import TrainConfig
 from jax_es.training.custom_policy import AnyPolicy, with_policy
 
@@ -36,11 +37,15 @@ def with_parts(
     env: AnyPart = None,
 ) -> TrainConfig:
     """Returns the configuration with other parts, those that are given."""
-    config = with_policy(config, policy)
+    if policy is not None:
+        config = with_policy(config, policy)
     if env is not None:
         config = replace(config, env=replace(config.env, id=_env_id(env)))
-    config = with_strategy(config, _name("--strategy", strategy))
-    return with_objective(config, _name("--objective", objective))
+    if strategy is not None:
+        config = with_strategy(config, _name("--strategy", strategy))
+    if objective is not None:
+        config = with_objective(config, _name("--objective", objective))
+    return config
 
 
 def _name(option: str, part: AnyPart) -> str | None:
@@ -86,6 +91,7 @@ def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
             f"has {', '.join(own) or 'none'}.",
         )
 
+    @functools.wraps(found)  # what it reads of info comes along
     def counted(episodes: EpisodeResults) -> np.ndarray:
         with blamed(who, "of episodes"):
             values = np.asarray(found(episodes, **es.objective_kwargs))
@@ -97,14 +103,6 @@ def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
         return values.astype(np.float64)
 
     return counted
-
-
-def reported_to(es: ESConfig) -> Reported:
-    """Returns which numbers of ``info`` an objective reads."""
-    if not is_own(es.objective):
-        return Reported()
-    make_own_objective(es)  # before any work: its arguments are checked
-    return getattr(find("--objective", es.objective), "reported", Reported())
 
 
 def ask_for(objective: str, env: Any, reported: Reported) -> None:
@@ -129,17 +127,4 @@ def tried(
         return state, strategy.ask(state)
 
 
-def note_unnamed(config: TrainConfig) -> list[str]:
-    """Says which parts of a configuration no other process can import, if any."""
-    unnamed = [
-        f"{option.removeprefix('--')} {target}" for option, target in given(config)
-    ]
-    if not unnamed:
-        return []
-    return [
-        f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
-        "or evaluate the run. Write it into a file of its own, and programs can."
-    ]
-
-
-__all__ = ["AnyPart", "AnyPolicy", "note_unnamed", "with_parts"]
+__all__ = ["AnyPart", "AnyPolicy", "with_parts"]

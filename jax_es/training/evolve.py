@@ -25,6 +25,7 @@ from jax_es.es.openai_es import ESState, OpenAIES, openai_es
 from jax_es.rollout.devices import Devices, local_devices
 from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.weighted_sum import spread_weighted_sum
+from jax_es.runs.changes import changed_jax, require_unchanged, warn_of_versions
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EVOLUTION_FILE
@@ -288,8 +289,8 @@ def _taken_up(
     es = dataclasses.asdict(from_json(ESConfig, stored["es"]))
     changed = differing(flatten({**stored, "es": es}), flatten(settings))
     changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
-    run.require_unchanged(changed | run.changed_jax())
-    run.warn_of_versions()
+    require_unchanged(run, changed | changed_jax(run))
+    warn_of_versions(run)
     checkpoints = Checkpoints(run.checkpoints)
     if checkpoints.steps():
         template = checkpoints.restore("last", template).state

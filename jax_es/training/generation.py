@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_es.checks import is_own
 from jax_es.config import ESConfig
-from jax_es.es.strategy import Behaviour, reads_descriptors
+from jax_es.es.strategy import Behaviour
 from jax_es.rollout.evaluator import EpisodeResults, RolloutProgress
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
@@ -25,14 +24,17 @@ from jax_es.rollout.observation_statistics import (
     view_of,
 )
 from jax_es.rollout.random_play import reference_batch
-from jax_es.rollout.tasks import Tasks, tasks_of_mean
+from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord, return_statistics
-from jax_es.streams import Purpose, stream
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
+from jax_es.training.episodes import (
+    evaluation_tasks,
+    population_tasks,
+    rollout_fields,
+)
 from jax_es.training.objective import (
-    Asked,
     asked,
     command_errors,
     fitness,
@@ -40,13 +42,11 @@ from jax_es.training.objective import (
     make_objective,
     next_commands,
     per_member,
-    population_commands,
     record_fields,
     score,
 )
 from jax_es.training.parts import Parts, reference_shape
-from jax_es.training.recording import rollout_fields
-from jax_es.types import PyTree, VectorEnv, needs_reference
+from jax_es.types import PyTree, needs_reference
 
 
 class TrainState(NamedTuple):
@@ -106,7 +106,7 @@ def initial_state(
         reference=reference,
         num_pairs=() if es.interactions_per_generation is None else es.num_pairs,
         commands=initial_commands(es),
-        best_fitness=-math.inf if is_own(es.objective) else (),
+        best_fitness=() if parts.own_objective is None else -math.inf,
     )
     return place(parts, state)
 
@@ -213,11 +213,12 @@ def run_generation(
     told = result.episodes(slice(num_episodes, None))
     told_errors = command_errors(members, told.returns)
     told = told._replace(commands=members.command)
-    told_fitness = fitness(told, members.member, make_objective(config.es, asks))
-    judged = judge(config, state, evaluation, evaluated)
+    objective = parts.own_objective or make_objective(config.es, asks)
+    told_fitness = fitness(told, members.member, objective)
+    judged = judge(parts, state, evaluation, evaluated)
     update_started = time.perf_counter()
     seen: tuple[Any, ...] = (told_fitness,)
-    if reads_descriptors(parts.strategy):
+    if getattr(parts.strategy, "descriptor_size", 0) > 0:
         seen += (behaviour(told, members.member, evaluated, judged),)
     es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, *seen))
     finished = time.perf_counter()
@@ -261,61 +262,6 @@ def view(config: TrainConfig, state: TrainState) -> View:
     return view_of(config, state.observation_statistics, state.reference)
 
 
-def population_tasks(
-    config: TrainConfig,
-    generation: int,
-    step_cap: int,
-    size: int,
-    asks: Asked | None = None,
-    env: VectorEnv | None = None,
-) -> Tasks:
-    """Lists a generation's episodes: ``[P/2, episodes per member, 2]``, flattened.
-
-    Two successive members share their environment's seed and variation and their
-    command (common random numbers): an antithetic pair where there are pairs. The last
-    of an odd number has no partner.
-
-    Args:
-        config: of the run.
-        generation: which one.
-        step_cap: the limit on each episode, in environment steps.
-        size: P, the number of members.
-        asks: for which returns episodes are asked, if they are.
-        env: that knows variations by their names; needed if some are drawn.
-    """
-    episodes, num_pairs = config.es.episodes_per_member, -(-size // 2)
-    rng = stream(config.seed, "population tasks", generation)
-    groups = num_pairs if config.es.common_seeds == "pair" else 1
-    seeds = rng.integers(2**31, size=(groups, episodes, 1), dtype=np.int32)
-    members = np.arange(2 * num_pairs, dtype=np.int32).reshape(num_pairs, 1, 2)
-    members, seeds = np.broadcast_arrays(members, seeds)
-    exist = members < size
-    total = size * episodes
-    observed = np.zeros(total, bool)
-    if config.rollout.observation_statistics:
-        count = max(1, round(config.rollout.statistics_fraction * total))
-        observed[rng.choice(total, count, replace=False)] = True
-    command = None
-    if asks is not None:
-        commands = population_commands(asks, config.seed, generation, groups, episodes)
-        command = np.broadcast_to(commands[:, :, None], members.shape)[exist]
-    tasks = Tasks(
-        member=members[exist],
-        seed=seeds[exist],
-        max_steps=np.full(total, step_cap, np.int32),
-        observed=observed,
-        command=command,
-    )
-    if env is None or not config.rollout.variation_range:
-        return tasks
-    rng = stream(config.seed, "variations", generation)
-    values = {}
-    for name, low, high in config.rollout.variation_range:
-        drawn = rng.uniform(low, high, (groups, episodes, 1))
-        values[name] = np.broadcast_to(drawn, members.shape)[exist]
-    return varied(tasks, env, values)
-
-
 def mean_tasks(parts: Parts, state: TrainState) -> Tasks:
     """Lists the evaluation episodes of a state's mean, with commands if it has some.
 
@@ -331,19 +277,6 @@ def mean_tasks(parts: Parts, state: TrainState) -> Tasks:
         return tasks
     # Evenly spaced, the ends included.
     return tasks._replace(command=asks.on_range(np.linspace(0, 1, count)))
-
-
-def evaluation_tasks(
-    seed: int,
-    generation: int,
-    num_episodes: int,
-    max_steps: int,
-    purpose: Purpose = "evaluation tasks",
-) -> Tasks:
-    """Lists episodes of the mean policy, on seeds of their own, never cut."""
-    rng = stream(seed, purpose, generation)
-    seeds = rng.integers(2**31, size=num_episodes, dtype=np.int32)
-    return tasks_of_mean(seeds, max_steps)
 
 
 class Judged(NamedTuple):
@@ -363,7 +296,7 @@ class Judged(NamedTuple):
 
 
 def judge(
-    config: TrainConfig, state: TrainState, tasks: Tasks, episodes: EpisodeResults
+    parts: Parts, state: TrainState, tasks: Tasks, episodes: EpisodeResults
 ) -> Judged:
     """Compares a state's mean with the best so far, by what its tasks came to.
 
@@ -373,12 +306,12 @@ def judge(
     returns = episodes.returns
     found, before = score(returns), state.best_evaluation_return
     judged = state._replace(best_evaluation_return=max(before, found))
-    if is_own(config.es.objective):
-        worth = score(np.asarray(make_objective(config.es)(episodes)))
+    if parts.own_objective is not None:
+        worth = score(np.asarray(parts.own_objective(episodes)))
         is_best = worth > state.best_fitness
         judged = judged._replace(best_fitness=max(state.best_fitness, worth))
         return Judged(judged, found, is_best, math.nan, worth)
-    asks = asked(config.es, state.commands, int(state.es.generation))
+    asks = asked(parts.config.es, state.commands, int(state.es.generation))
     errors = command_errors(tasks, returns)
     if asks is None or errors is None:
         return Judged(judged, found, found > before, math.nan)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from jax_es.checks import is_own
 from jax_es.cli.progress import Progress
+from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import OPENAI_ES
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.records import evaluation_record
@@ -18,6 +19,7 @@ from jax_es.runs.tracking import Callback
 from jax_es.training.generation import (
     Judged,
     TrainState,
+    initial_state,
     judge,
     mean_tasks,
     place,
@@ -58,10 +60,10 @@ def begin(
     """
     config, checkpoints = parts.config, Checkpoints(run.checkpoints)
     if not resume:
-        run.create(config, preset, **provenance(source))
+        run.create(config, preset, **({} if source is None else provenance(source)))
         return _first_state(parts, checkpoints, source)
     check_method(run, OPENAI_ES)
-    run.check_resumable(config)
+    check_resumable(run, config)
     if checkpoints.steps():
         template = template_state(parts)
         if config.phases:
@@ -70,7 +72,8 @@ def begin(
         restored = checkpoints.restore("last", template)
         state = place(parts, restored.state)
     else:
-        state = _first_state(parts, checkpoints, find_source(parts))
+        source = None if config.init is None else find_source(config.init, parts)
+        state = _first_state(parts, checkpoints, source)
     take_up(run, config, int(state.es.generation), state)
     return state
 
@@ -82,7 +85,9 @@ def _first_state(
 
     One that begins with another run's θ is saved: that run may be gone on a resume.
     """
-    state = place(parts, enter_phase(parts.config, first_state(parts, source), 0))
+    state = initial_state(parts) if source is None else first_state(parts, source)
+    if parts.config.phases:
+        state = place(parts, enter_phase(parts.config, state, 0))
     if source is not None:
         checkpoints.save(0, state)
     return state
@@ -130,17 +135,20 @@ class PolicyTraining:
         )
 
     def _of_phase(self) -> Parts:
-        """Returns the parts of the present phase."""
-        present = self._parts, self.config, self.state
-        self._parts = of_phase(*present, self._built, self._check_stop)
+        """Returns the parts of the present phase; all of a run without phases."""
+        if self.config.phases:
+            present = self._parts, self.config, self.state
+            self._parts = of_phase(*present, self._built, self._check_stop)
         return self._parts
 
     def advance(self, on_step: OnStep, elapsed: Elapsed) -> Step:
         """Evaluates θ and its population, and updates θ."""
         parts = self._of_phase()
         generation = run_generation(parts, self.state, on_step, elapsed)
-        self.state, said = follow(self.config, parts, generation)
-        record, best, says = generation.record, generation.best, [said] if said else []
+        self.state, says = generation.state, []
+        if self.config.phases:
+            self.state, says = follow(self.config, parts, generation)
+        record, best = generation.record, generation.best
         if record.num_nonfinite or record.evaluation_num_nonfinite:
             says.append(
                 f"generation {record.generation + 1}: {record.num_nonfinite} returns "
@@ -157,7 +165,7 @@ class PolicyTraining:
         config, tasks = parts.config, mean_tasks(parts, state)
         population = parts.strategy.ask(state.es)
         result = parts.rollout.evaluate(population, tasks, view(config, state), on_step)
-        judged = self.judged = judge(config, state, tasks, result)
+        judged = self.judged = judge(parts, state, tasks, result)
         asks = asked(config.es, state.commands, self.generation)
         phase = 0
         if state.phase:

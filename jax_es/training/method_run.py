@@ -7,8 +7,9 @@ from typing import Any
 from jax_es.checks import require
 from jax_es.cli.progress import Layout, ending, opening
 from jax_es.distributed.workers import Workers
+from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import Method
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
@@ -92,7 +93,7 @@ def run_method(
     with run.lock():
         if resume:
             check_method(run, method)
-            run.check_resumable(config)
+            check_resumable(run, config)
             checkpoints = Checkpoints(run.checkpoints)
             if checkpoints.steps():
                 training.restore(checkpoints.restore("last").state)

@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike
 from jax_es.checks import is_own
 from jax_es.config import ESConfig
 from jax_es.rollout.evaluator import EpisodeResults, Reported
+from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.records import return_statistics
-from jax_es.streams import stream
 from jax_es.training.custom import make_own_objective
 from jax_es.types import PyTree
 

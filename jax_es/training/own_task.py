@@ -10,7 +10,8 @@ from jax_es.config import EnvConfig
 from jax_es.presets import preset
 from jax_es.rollout.devices import use_cores
 from jax_es.train_config import FLATTEN, POLICY_KINDS, TrainConfig
-from jax_es.training.build import make_env, make_single_env, takes_images, with_game
+from jax_es.training.build import make_env, takes_images, with_game
+from jax_es.training.single_env import make_single_env
 
 MOST_STEPS = 1000
 """Limit on an episode, in environment steps, where the task has none."""

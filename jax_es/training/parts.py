@@ -37,8 +37,14 @@ from jax_es.training.build import (
     make_policy,
     slot_groups,
 )
-from jax_es.training.custom import ask_for, make_own_strategy, reported_to, tried
+from jax_es.training.custom import (
+    ask_for,
+    make_own_objective,
+    make_own_strategy,
+    tried,
+)
 from jax_es.training.load_policy import check_asked
+from jax_es.training.objective import Objective
 from jax_es.training.shards import block_size, on_one_core, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
@@ -78,6 +84,8 @@ class Parts(EvaluationParts):
     """What trains a configuration."""
 
     strategy: Strategy
+    own_objective: Objective | None = None
+    """The user's own; None where what counts is one of ours."""
 
 
 def build(
@@ -111,7 +119,8 @@ def build(
         }
     )
     with contextlib.ExitStack() as stack:
-        reported = reported_to(es)
+        own = make_own_objective(es) if is_own(es.objective) else None
+        reported = getattr(own, "reported", NOTHING)
         count = num_tasks or num_members + num_episodes
         parts = _build(config, count, stack, reported)
         require(
@@ -142,7 +151,7 @@ def build(
         if evaluator is not None:
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
-    return Parts(**vars(parts), strategy=strategy)
+    return Parts(**vars(parts), strategy=strategy, own_objective=own)
 
 
 def _task(config: TrainConfig) -> str:

@@ -52,12 +52,10 @@ def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainStat
     """Returns the state with which a phase begins.
 
     Args:
-        config: the run's; without phases the state is returned.
+        config: the run's, which has phases.
         state: at the end of the phase before, or the run's initial one.
         index: the phase, from 0.
     """
-    if not config.phases:
-        return state
     es, finished = state.es, int(state.es.generation)
     before, now = in_phase(config, index - 1 if index else 0), in_phase(config, index)
     if config.es.strategy == "openai-es":  # others' optimizers cannot change
@@ -83,17 +81,15 @@ def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainStat
 
 def follow(
     config: TrainConfig, parts: Parts, generation: Generation
-) -> tuple[TrainState, str]:
+) -> tuple[TrainState, list[str]]:
     """Returns the state after a generation, and what is to be said of its phase.
 
     Args:
-        config: of the run.
+        config: of the run, which has phases.
         parts: of the phase.
         generation: the last one.
     """
     state = generation.state
-    if not config.phases:
-        return state, ""
     told, now = generation.population, noticed(config, generation)
     state = state._replace(phase=now)
     said = f"Phase {now.index + 1} of {len(config.phases)}"
@@ -106,14 +102,14 @@ def follow(
             step_cap=next_step_cap(next_parts, told.lengths),
             num_pairs=next_num_pairs(after.es, told.lengths),
         )
-        return state, f"{said} ended: {why}.{_next(config, state)}"
+        return state, [f"{said} ended: {why}.{_next(config, state)}"]
     if is_slow(config, state):
         state = enter_phase(config, restarted(parts, state), now.index)
         steps = state.total_env_steps - now.env_steps
         mean = significant(now.mean)
         why = f"the population's running mean is {mean} after {steps:,} steps"
-        return place(parts, state), f"{said} begins again with another θ: {why}."
-    return state, ""
+        return place(parts, state), [f"{said} begins again with another θ: {why}."]
+    return state, []
 
 
 def _next(config: TrainConfig, state: TrainState) -> str:
@@ -145,13 +141,11 @@ def of_phase(
 
     Args:
         parts: the present ones.
-        config: of the run; without phases the parts are its own.
+        config: of the run, which has phases.
         state: says which phase.
         built: closes what was built here.
         check_stop: as :func:`~jax_es.training.parts.build`'s ``on_call``.
     """
-    if not config.phases:
-        return parts
     wanted = in_phase(config, state.phase.index)
     if dataclasses.replace(parts.config, phases=()) == wanted:
         return parts

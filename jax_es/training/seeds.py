@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.rollout.devices import release_programs
-from jax_es.runs.directory import RunDirectory, check_method
+from jax_es.runs.changes import check_method, check_resumable
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE, new_folder
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.records import nulled
@@ -200,9 +201,10 @@ def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Rejects what cannot begin, before there is a folder; one slot suffices."""
     try_phases(config)
     with contextlib.closing(build(config, num_tasks=1)) as parts:
-        for seed in seeds:
-            one = dataclasses.replace(config, seed=seed)
-            find_source(dataclasses.replace(parts, config=one))
+        if config.init is not None:
+            for seed in seeds:
+                one = dataclasses.replace(config, seed=seed)
+                find_source(config.init, dataclasses.replace(parts, config=one))
 
 
 def _extend(
@@ -212,7 +214,7 @@ def _extend(
     check: Callable[[TrainConfig, range], None],
 ) -> None:
     """Takes over what a resume may change: longer runs, and more of them."""
-    folder.check_resumable(config)
+    check_resumable(folder, config)
     stored = folder.config()
     before = folder.record()["num_seeds"]
     for name, old, new in (
@@ -234,7 +236,7 @@ def _extend(
     for seed in range(config.seed, config.seed + num_seeds):
         run = RunDirectory(folder.path / f"seed-{seed}")
         if run.exists():
-            run.check_resumable(dataclasses.replace(config, seed=seed))
+            check_resumable(run, dataclasses.replace(config, seed=seed))
         else:
             run.check_new()
     record: dict[str, Any] = {"config": to_dict(config), "num_seeds": num_seeds}

@@ -14,6 +14,7 @@ from jax_es.checks import require
 from jax_es.cli.progress import Layout, Progress, nothing_left
 from jax_es.distributed.workers import Workers, shown
 from jax_es.rollout.evaluator import RolloutProgress
+from jax_es.runs.changes import take_over
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter, check_own_records
@@ -227,4 +228,4 @@ def take_up(
         total_env_steps=taken,
         best_evaluation_return=checkpoint.best_evaluation_return,
     )
-    run.resume(config, finished)
+    take_over(run, config, finished)

@@ -22,10 +22,11 @@ from jax_es.presets import preset as preset_of
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import new_folder
 from jax_es.runs.tracking import Callback
+from jax_es.runs.trust import note_unnamed
 from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
-from jax_es.training.custom import AnyPart, AnyPolicy, note_unnamed, with_parts
+from jax_es.training.custom import AnyPart, AnyPolicy, with_parts
 from jax_es.training.generation import TrainState
 from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import Parts, build
@@ -105,8 +106,11 @@ def train_policy(
         parts = build(config, check_stop, workers=team)
         stack.callback(parts.close)
         # Before there is a folder.
-        try_phases(config)
-        source = None if resume else find_source(parts)
+        if config.phases:
+            try_phases(config)
+        source = None
+        if config.init is not None and not resume:
+            source = find_source(config.init, parts)
         with run.lock():
             state = begin(parts, run, resume, preset, source)
             training = PolicyTraining(parts, state, check_stop)

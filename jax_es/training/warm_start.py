@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, require, spelled
 from jax_es.runs.directory import RunDirectory, seed_runs
 from jax_es.runs.find import find_run
 from jax_es.runs.reproduce import option
-from jax_es.spelling import spelled
 from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state
@@ -43,24 +42,20 @@ NORMALIZING = tuple(
 """Fields in which the two runs may not differ once θ saw through statistics."""
 
 
-def find_source(parts: Parts) -> TrainedMean | None:
+def find_source(init: str, parts: Parts) -> TrainedMean:
     """Reads the run that ``init`` names, and checks that its θ fits; writes nothing.
 
     Args:
+        init: the configuration's.
         parts: of the run that is to begin.
-
-    Returns:
-        None for a run whose θ is drawn by its seed.
 
     Raises:
         ConfigError: if there is no such run or checkpoint, or its θ would not act here
             as it did there.
     """
     config = parts.config
-    if config.init is None:
-        return None
     try:
-        run = _run(Path(config.init), config.seed)
+        run = _run(Path(init), config.seed)
         trained = load_mean(run.path, config.init_checkpoint)
         _check_spaces(trained, parts)
         _check_acts_alike(trained, parts)
@@ -146,10 +141,8 @@ def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
     check_fits(trained, policy, parts.env.single_observation_space)
 
 
-def first_state(parts: Parts, source: TrainedMean | None) -> TrainState:
-    """Returns the state before the first generation."""
-    if source is None:
-        return initial_state(parts)
+def first_state(parts: Parts, source: TrainedMean) -> TrainState:
+    """Returns the state before the first generation of a run that begins so."""
     mean = jax.tree.map(jnp.asarray, source.mean)
     reference = source.reference if needs_reference(parts.policy) else ()
     state = initial_state(parts, mean, reference)
@@ -158,9 +151,7 @@ def first_state(parts: Parts, source: TrainedMean | None) -> TrainState:
     return state
 
 
-def provenance(source: TrainedMean | None) -> dict[str, Any]:
+def provenance(source: TrainedMean) -> dict[str, Any]:
     """Returns what a run's record says of where its θ is from, as JSON values."""
-    if source is None:
-        return {}
     where = {"run": str(source.path), "checkpoint": source.generation}
     return {"init": {**where, "method": source.method}}

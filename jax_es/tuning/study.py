@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_es.checks import ConfigError, from_json, is_of_type, require
+from jax_es.rollout.streams import stream
+from jax_es.runs.changes import check_resumable
 from jax_es.runs.digests import DIGESTS, recorded, warn_unchecked
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE, STUDY_FILE
 from jax_es.runs.wording import significant
-from jax_es.streams import stream
 from jax_es.train_config import TrainConfig
 from jax_es.tuning.search_space import (
     configured,
@@ -222,7 +223,7 @@ def _values_so_far(
     """
     if not folder.exists():
         return []
-    folder.check_resumable(config)
+    check_resumable(folder, config)
     record = folder.record()
     values = record.get("rungs", [])
     if DIGESTS not in record:

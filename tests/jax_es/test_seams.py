@@ -19,7 +19,8 @@ from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.tasks import tasks_of_mean
 from jax_es.train_config import TrainConfig
-from jax_es.training.generation import initial_state, population_tasks, run_generation
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state, run_generation
 from jax_es.training.parts import build
 from tests.probe_envs import TargetEnv
 

@@ -9,7 +9,7 @@ import pytest
 
 from jax_es.checks import ConfigError
 from jax_es.cli.display import Display, standard_error, standard_output
-from jax_es.cli.options import program
+from jax_es.cli.program import program
 from jax_es.cli.progress import Progress
 
 

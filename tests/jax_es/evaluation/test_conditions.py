@@ -26,12 +26,12 @@ from jax_es.evaluation.conditions import (
 from jax_es.evaluation.quantization import round_weights
 from jax_es.evaluation.tables import rank_tests, summary_over_runs, table
 from jax_es.models import DecisionTransformerConfig, MLPConfig
+from jax_es.rollout.streams import stream
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
-from jax_es.streams import stream
 from jax_es.training.build import TrainConfig
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import (
     LoadedPolicy,
     TrainedMean,

@@ -20,7 +20,7 @@ from jax_es.evaluation.video import follow_robot, record_video
 from jax_es.models import DecisionTransformerConfig, MLPConfig
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.directory import RunDirectory
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import load_mean, load_policy
 from jax_es.training.parts import build_evaluation
 from tests.made_runs import SHORT, play, results_of, save_run

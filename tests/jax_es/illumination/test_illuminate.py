@@ -25,7 +25,7 @@ from jax_es.rollout.tasks import Tasks
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.generation import evaluation_tasks
+from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.parts import build_evaluation
 from tests.comparing import numbers
 

@@ -262,10 +262,9 @@ class TestBadInput:
 
 def test_a_fall_can_be_left_out_of_the_fitness():
     """BipedalWalker's −100, which makes standing still an optimum."""
-    config = preset("bipedal-terrain")
-    assert config.es.healthy_reward_weight == 0.0
-    config = config.replace(
+    config = preset("bipedal-terrain").replace(
         {
+            "es.healthy_reward_weight": 0.0,
             "policy": MLPConfig(hidden_sizes=(4,)),
             "env.max_episode_steps": 150,
             "es.num_pairs": 4,

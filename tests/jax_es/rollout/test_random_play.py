@@ -6,8 +6,8 @@ import pytest
 
 from jax_es.envs.make import make as make_vector_env
 from jax_es.rollout.random_play import play_at_random, reference_batch
-from jax_es.streams import stream
-from jax_es.training.generation import evaluation_tasks
+from jax_es.rollout.streams import stream
+from jax_es.training.episodes import evaluation_tasks
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from jax_es.rollout.variations import varied
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.reproduce import command
 from jax_es.train_config import from_dict, to_dict
-from jax_es.training.generation import initial_state, mean_tasks, population_tasks
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state, mean_tasks
 from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build
 from tests.comparing import assert_equal_bits, numbers

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError
+from jax_es.runs.changes import take_over
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.digests import check_digests, replacing
 from jax_es.runs.directory import RunDirectory
@@ -66,7 +67,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_keeps_digests_from_there(run):
     with pytest.warns(UserWarning, match=r"run/config.json holds no digests") as lines:
         assert checkpoints.restore().step == 2
     assert len(lines) == 1
-    run.resume(run.config(), 2)
+    take_over(run, run.config(), 2)
     checkpoints.save(3, state(3))
     checkpoints.restore(3)
     with pytest.warns(UserWarning, match=r"last/2 holds no digests"):

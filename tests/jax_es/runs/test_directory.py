@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from jax_es.checks import ConfigError, printable
+from jax_es.runs.changes import check_resumable, take_over
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.files import check_place
@@ -55,8 +56,8 @@ def test_a_second_process_is_refused_until_the_first_is_killed(run):
 def test_a_resume_may_extend_a_run_and_is_remembered(run):
     before = json.loads((run.path / "config.json").read_text())
     longer = dataclasses.replace(TrainConfig(), num_generations=300)
-    run.check_resumable(longer)
-    run.resume(longer, 3)
+    check_resumable(run, longer)
+    take_over(run, longer, 3)
     assert find_run(run.path).config() == longer
     other = {"config": None, "digests": None}
     after = json.loads((run.path / "config.json").read_text())
@@ -66,24 +67,24 @@ def test_a_resume_may_extend_a_run_and_is_remembered(run):
 def test_a_resume_under_other_settings_of_jax_is_refused(run):
     with jax.threefry_partitionable(False):
         with pytest.raises(ConfigError, match="JAX_THREEFRY_PARTITIONABLE was True, n"):
-            run.check_resumable(TrainConfig())
+            check_resumable(run, TrainConfig())
         other = RunDirectory(run.path.with_name("other"))
         other.create(TrainConfig(), "test")
-        other.check_resumable(TrainConfig())
+        check_resumable(other, TrainConfig())
     with pytest.raises(ConfigError, match="JAX_THREEFRY_PARTITIONABLE was False, now"):
-        other.check_resumable(TrainConfig())
+        check_resumable(other, TrainConfig())
 
 
 def test_a_run_that_does_not_say_its_settings_had_the_usual_ones(run):
     record = json.loads((run.path / "config.json").read_text())
     del record["jax"]
     run.write(record)
-    run.check_resumable(TrainConfig())
+    check_resumable(run, TrainConfig())
     with (
         jax.default_matmul_precision("highest"),
         pytest.raises(ConfigError, match="MATMUL_PRECISION was None, now 'highest'"),
     ):
-        run.check_resumable(TrainConfig())
+        check_resumable(run, TrainConfig())
 
 
 def test_a_resume_warns_of_other_versions(run):
@@ -92,7 +93,7 @@ def test_a_resume_warns_of_other_versions(run):
     run.update(versions=record["versions"])
     # Whoever resumes a run is told, from Python and of a cloning as well.
     with pytest.warns(UserWarning, match=r"platform tpu → cpu, jax 0\.0\.1 → "):
-        run.resume(TrainConfig(), 3)
+        take_over(run, TrainConfig(), 3)
 
 
 @pytest.mark.parametrize(

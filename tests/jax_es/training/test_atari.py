@@ -20,7 +20,8 @@ from jax_es.train import main as train
 from jax_es.train_config import from_dict, to_dict
 from jax_es.training import generation
 from jax_es.training.build import TrainConfig, with_game
-from jax_es.training.generation import initial_state, population_tasks
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state
 from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
 

@@ -29,12 +29,11 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import MetricsWriter, read_metrics
 from jax_es.training import build as experiment
 from jax_es.training.build import TrainConfig
+from jax_es.training.episodes import evaluation_tasks, population_tasks
 from jax_es.training.generation import (
-    evaluation_tasks,
     initial_state,
     next_num_pairs,
     next_step_cap,
-    population_tasks,
     run_generation,
     score,
     template_state,

@@ -13,7 +13,8 @@ from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.models import MLPConfig
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.train_config import TrainConfig
-from jax_es.training.generation import initial_state, population_tasks, run_generation
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state, run_generation
 from jax_es.training.objective import (
     Asked,
     CommandState,

@@ -15,8 +15,9 @@ from jax_es import evaluate, report, train
 from jax_es.config import EnvConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.build import make_env, make_learning_env, make_single_env
+from jax_es.training.build import make_env
 from jax_es.training.load_policy import load_policy
+from jax_es.training.single_env import make_learning_env, make_single_env
 from jax_es.training.train_policy import train_policy
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_environment.md"

@@ -13,7 +13,8 @@ from jax_es.envs.faults import EnvironmentFailure
 from jax_es.envs.make import make
 from jax_es.envs.mujoco_env import MujocoVectorEnv
 from jax_es.runs import trust
-from jax_es.training.build import TrainConfig, env_spec
+from jax_es.training.build import TrainConfig
+from jax_es.training.single_env import env_spec
 from tests.envs.following import follow
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_robot.md"

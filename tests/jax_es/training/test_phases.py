@@ -13,7 +13,7 @@ import pytest
 from jax_es import train
 from jax_es.checks import ConfigError
 from jax_es.phases import Phase, in_phase, read_phases, written
-from jax_es.robot_presets import ROBOT_PRESETS
+from jax_es.presets.robots import ROBOT_PRESETS
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics

@@ -95,7 +95,7 @@ def sources(tmp_path_factory):
 def starting(config):
     """The state before the first generation, and where its θ is from."""
     parts = build(config)
-    source = find_source(parts)
+    source = find_source(config.init, parts)
     state = first_state(parts, source)
     parts.close()
     return state, source

@@ -16,14 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jax_es.benchmarks.measure import SLICE_SECONDS, Network, roll, run, watch
-from jax_es.benchmarks.rows import IN_JAX, Row, Work
+from jax_es.benchmark.measure import SLICE_SECONDS, Network, roll, run, watch
+from jax_es.benchmark.rows import IN_JAX, Row, Work
 from jax_es.envs.jax_env import JaxEnvironment, Step
 from jax_es.envs.physics import calls_per_second
 from jax_es.presets import preset
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
-from jax_es.training.generation import initial_state, population_tasks
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import initial_state
 from jax_es.training.parts import Parts, build
 
 STEPS_A_CALL = 128

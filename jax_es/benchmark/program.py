@@ -17,7 +17,7 @@ simulate the same (except under the condition ``own-actions``).
 - ``learning``: whole late generations of presets on cheaper physics, on one core, and
   beside their own vector environment instead of ``physics``.
 - ``jax``: environments in JAX on one core, beside themselves alone
-  (``benchmarks/jax_envs.py``): some seconds in the midst of a generation in which
+  (``jax_envs.py``): some seconds in the midst of a generation in which
   nothing but a limit, drawn from 20 steps to the environment's own, ends an episode.
   ``untrained``: 16 episodes a slot, from the first to the last, each as long as a fresh
   policy's. ``members``: a generation of 4,096 members with its update, each episode of
@@ -38,9 +38,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from jax_es.benchmarks.rows import NETWORKS, ON_ONE_CORE, ROWS, Row, Work, choose
+from jax_es.benchmark.rows import NETWORKS, ON_ONE_CORE, ROWS, Row, Work, choose
 from jax_es.checks import require
-from jax_es.cli.options import input_errors, parse_options, program
+from jax_es.cli.options import parse_options
+from jax_es.cli.program import input_errors, program
 from jax_es.runs.files import check_writable, whole_file, writing
 from jax_es.runs.machine import git_commit, machine, versions
 
@@ -134,7 +135,7 @@ def run(
     rows: list[Row], arguments: Arguments
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Returns the fields of rows by name, and a line for each process that failed."""
-    from jax_es.benchmarks import measure
+    from jax_es.benchmark import measure
 
     measured, failures = {}, []
     groups = processes(rows)
@@ -215,7 +216,7 @@ def table(report: dict[str, Any]) -> str:
 
 def _scaling(report: dict[str, Any], picture: Path | None) -> str:
     """Measures workers beside one process, and simulates many; returns the table."""
-    from jax_es.benchmarks import scaling
+    from jax_es.benchmark import scaling
 
     with tempfile.TemporaryDirectory() as folder:
         report["side_by_side"] = scaling.side_by_side(Path(folder))
@@ -235,7 +236,7 @@ def _scaling(report: dict[str, Any], picture: Path | None) -> str:
 
 
 def _profile(arguments: Arguments, folder: Path) -> None:
-    from jax_es.benchmarks import measure
+    from jax_es.benchmark import measure
     from jax_es.cli.train_program import start_jax
 
     start_jax()
@@ -248,7 +249,3 @@ def _profile(arguments: Arguments, folder: Path) -> None:
         f"TensorBoard: tensorboard --logdir {folder} (with "
         "tensorboard-plugin-profile)\n"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from jax_es import benchmark
-from jax_es.benchmarks import jax_envs, learning, measure
-from jax_es.benchmarks.rows import (
+from jax_es.benchmark import jax_envs, learning, measure
+from jax_es.benchmark import program as benchmark
+from jax_es.benchmark.rows import (
     IN_JAX,
     LEARNING,
     NETWORKS,

@@ -16,20 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_es.benchmarks.rows import LEARNING, Row, Work
+from jax_es.benchmark.rows import LEARNING, Row, Work
 from jax_es.envs.physics import EPISODE_LENGTHS, random_actions
 from jax_es.presets import preset
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.tasks import Tasks
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
-from jax_es.training.generation import (
-    TrainState,
-    initial_state,
-    mean_tasks,
-    population_tasks,
-    view,
-)
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import TrainState, initial_state, mean_tasks, view
 from jax_es.training.parts import Parts, build
 
 REPETITIONS = 3

@@ -1,6 +1,6 @@
 """What more workers bring: measured costs of one core, then a simulation of many.
 
-``python -m jax_es.benchmarks.scaling`` prints JSON; ``benchmark --only scaling`` runs
+``python -m jax_es.benchmark.scaling`` prints JSON; ``benchmark --only scaling`` runs
 it in a process of its own, bound to one core. Costs are seconds of that core, so that
 other programs on the machine hardly matter. The simulation is of discrete events: slots
 whose episodes end and take the next task, workers that end a shard and take the next
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_es.benchmarks.measure import falls
-from jax_es.benchmarks.rows import MEAN_LENGTHS, config_of
+from jax_es.benchmark.measure import falls
+from jax_es.benchmark.rows import MEAN_LENGTHS, config_of
 from jax_es.cli.train_program import start_jax
 from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import openai_es
@@ -32,7 +32,7 @@ from jax_es.rollout.memory import num_bytes
 from jax_es.rollout.observation_statistics import UNCHANGED
 from jax_es.runs.metrics import read_metrics
 from jax_es.training.build import with_machine
-from jax_es.training.generation import population_tasks
+from jax_es.training.episodes import population_tasks
 from jax_es.training.parts import WorkerEngine
 from jax_es.training.shards import block_size
 

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from jax_es.streams import Purpose, stream
+from jax_es.rollout.streams import Purpose, stream
 
 PURPOSES = get_args(Purpose)
 

@@ -1,6 +1,6 @@
-"""Measures a network's rows: ``python -m jax_es.benchmarks.measure ROWS OPTIONS``.
+"""Measures a network's rows: ``python -m jax_es.benchmark.measure ROWS OPTIONS``.
 
-``benchmark.py`` starts such a process for each network, so that its devices and its
+``program.py`` starts such a process for each network, so that its devices and its
 peak of memory are its own. What is timed has run once before, so that no time
 goes into compilation. A generation here is one of training without θ's own episodes:
 ten among ten thousands, they would be a large part of the small ones measured here.
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_es.benchmarks.learning import falls, learning
-from jax_es.benchmarks.rows import (
+from jax_es.benchmark.learning import falls, learning
+from jax_es.benchmark.rows import (
     GAMES,
     GENERATION_STEPS,
     MEAN_LENGTHS,
@@ -52,12 +52,8 @@ from jax_es.rollout.evaluator import RolloutProgress
 from jax_es.rollout.slots import Shared, SlotPrograms
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.weighted_sum import spread_weighted_sum
-from jax_es.training.generation import (
-    TrainState,
-    initial_state,
-    population_tasks,
-    view,
-)
+from jax_es.training.episodes import population_tasks
+from jax_es.training.generation import TrainState, initial_state, view
 from jax_es.training.parts import Parts, build
 
 SLICE_SECONDS = 4
@@ -93,7 +89,7 @@ def measure(rows: list[Row], work: Work) -> dict[str, Fields]:
     if rows[0].kind == "learning":
         return {row.name: learning(row, work) for row in rows}
     if rows[0].kind == "jax":
-        from jax_es.benchmarks.jax_envs import in_jax  # which measures by this file
+        from jax_es.benchmark.jax_envs import in_jax  # which measures by this file
 
         return {row.name: in_jax(row, work) for row in rows}
     if rows[0].kind == "physics":

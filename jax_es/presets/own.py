@@ -28,7 +28,7 @@ from jax_es.models import (
     LSTMConfig,
     MLPConfig,
 )
-from jax_es.robot_presets import LINEAR, TINY_MLP, clipup, transformer
+from jax_es.presets.robots import LINEAR, TINY_MLP, clipup, transformer
 from jax_es.train_config import FLATTEN, TrainConfig, policy_kind
 
 _SMALL: dict[str, Any] = {

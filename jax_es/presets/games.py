@@ -20,7 +20,7 @@ from typing import Any
 
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.models import MLPConfig
-from jax_es.robot_presets import LINEAR, transformer
+from jax_es.presets.robots import LINEAR, transformer
 from jax_es.train_config import TrainConfig
 
 GAMES: dict[str, Any] = {

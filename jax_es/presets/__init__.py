@@ -1,9 +1,8 @@
 """Tuned settings as data: a table by task and network, and what chooses from it.
 
-The tables: ``paper_presets.py`` (the papers' settings and their workstation-sized
-forms), ``robot_presets.py`` (the best found for MuJoCo's tasks), ``control_presets.py``
-(small tasks), ``game_presets.py`` (Atari's games from memory) and ``own_presets.py``
-(tasks of one's own).
+The tables: ``paper.py`` (the papers' settings and their workstation-sized forms),
+``robots.py`` (the best found for MuJoCo's tasks), ``control.py`` (small tasks),
+``games.py`` (Atari's games from memory) and ``own.py`` (tasks of one's own).
 """
 
 import difflib
@@ -22,12 +21,12 @@ from jax_es.config import (
     ESConfig,
     RolloutConfig,
 )
-from jax_es.control_presets import CONTROL_PRESETS
-from jax_es.game_presets import GAME_PRESETS
 from jax_es.models import MLPConfig
-from jax_es.own_presets import OWN_PRESETS
-from jax_es.paper_presets import PAPER_PRESETS, REPERTOIRE_PRESETS, SMALL_PRESETS
-from jax_es.robot_presets import ROBOT_PRESETS
+from jax_es.presets.control import CONTROL_PRESETS
+from jax_es.presets.games import GAME_PRESETS
+from jax_es.presets.own import OWN_PRESETS
+from jax_es.presets.paper import PAPER_PRESETS, REPERTOIRE_PRESETS, SMALL_PRESETS
+from jax_es.presets.robots import ROBOT_PRESETS
 from jax_es.train_config import (
     POLICY_KINDS,
     CustomPolicyConfig,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jax_es.benchmarks import scaling
+from jax_es.benchmark import scaling
 
 COSTS = scaling.Costs(
     step=1.0, slot=0.1, task=0.01, block=2.0, add=0.5, theta_bytes=10**8

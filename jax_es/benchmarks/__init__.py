@@ -1,1 +1,0 @@
-"""What `python -m jax_es.benchmark` measures."""

@@ -1,0 +1,124 @@
+"""One environment of its own, of Gymnasium's: for learners by gradients, and for films.
+
+Slots have vector environments (``build.py``); both are the same task.
+"""
+
+import typing
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from jax_es import models
+from jax_es.checks import ConfigError, is_own, require
+from jax_es.config import EnvConfig
+from jax_es.envs.atari_env import is_atari, make_single_atari_env, single_atari_spec
+from jax_es.envs.faults import CheckedEnv, being_made
+from jax_es.envs.gymnasium_env import flattened
+from jax_es.envs.history import HistoryObservation
+from jax_es.rollout.jax_engine import CompiledEnv
+from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.train_config import TrainConfig, policy_kind
+from jax_es.training.build import make_env, make_policy, register_own, wrappers_of
+
+
+def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
+    """Builds one environment of Gymnasium's own that is the same task.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+        EnvironmentFailure: if it raises; later in its methods, too.
+    """
+    if is_atari(config.id):
+        try:
+            return make_single_atari_env(config.id, render_mode, **config.options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    register_own(config.id)
+    with being_made(config.id, config.options):
+        # An environment of the user's own need not know of rendering.
+        mode = {} if render_mode is None else {"render_mode": render_mode}
+        env = gymnasium.make(config.id, **mode, **config.options)
+        for wrap in wrappers_of(config):
+            env = wrap(env)
+    return CheckedEnv(flattened(env), config.id)
+
+
+def make_rendered_env(config: EnvConfig) -> gymnasium.Env:
+    """Builds one environment that gives pictures: Gymnasium's own, or one in JAX.
+
+    Raises:
+        ConfigError: if it cannot be drawn.
+    """
+    if is_own(config.id):
+        env = make_env(config, num_envs=1, num_threads=1)
+        if isinstance(env, CompiledEnv):
+            from jax_es.envs.jax_env import JaxEpisode  # late: it loads JAX
+
+            try:
+                return JaxEpisode(env)  # type: ignore[arg-type]
+            except ValueError as error:
+                raise ConfigError(
+                    f"--video: {config.id} cannot be drawn: {error}."
+                ) from None
+        env.close()
+    return make_single_env(config, "rgb_array")
+
+
+def env_spec(config: EnvConfig) -> Any:
+    """Returns Gymnasium's description of the task, from which ``make`` makes it.
+
+    Raises:
+        ValueError: if what a game needs is not installed.
+    """
+    if is_atari(config.id):
+        return single_atari_spec(config.id, **config.options)
+    env = make_single_env(config)
+    env.close()
+    return env.spec
+
+
+def make_learning_env(config: TrainConfig) -> gymnasium.Env:
+    """Builds one environment for a learner that knows of no carry.
+
+    It observes float32 vectors: to a Decision Transformer, its last steps.
+
+    Raises:
+        ConfigError: if what a game needs is not installed.
+    """
+    env = make_single_env(config.env)
+    if config.env.hide_observation:
+        space = env.observation_space
+        hidden = hidden_entries(config.env.hide_observation, space.shape or ())
+        env = gymnasium.wrappers.TransformObservation(
+            env, lambda seen: np.where(hidden, 0, seen), space
+        )
+    policy = config.policy
+    if not isinstance(policy, models.DecisionTransformerConfig):
+        require(
+            getattr(policy, "target_return", None) is None,
+            f"policy {policy_kind(policy)} cannot learn by gradients from rewards with "
+            "policy.target_return; leave it out.",
+        )
+        shape = env.observation_space.shape
+        return gymnasium.wrappers.TransformObservation(
+            env, np.float32, gymnasium.spaces.Box(-np.inf, np.inf, shape)
+        )
+    return HistoryObservation(
+        env,
+        policy.context_length,
+        policy.target_return,
+        policy.reward_scale,
+        policy.max_timestep,
+    )
+
+
+def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
+    """Builds a Decision Transformer that acts in a :func:`make_learning_env`.
+
+    Raises:
+        ValueError: if the policy keeps a cache.
+    """
+    observed = typing.cast(HistoryObservation, env).env.observation_space
+    policy = make_policy(config.policy, observed, env.action_space)
+    return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
