@@ -492,20 +492,25 @@ def games() -> str:
 def jax_speed() -> str:
     """How fast environments in JAX are, by ``benchmark --json``."""
     report = read(RESULTS / "benchmark_jax.json")
+    files = sorted(RESULTS.glob("benchmark_jax_shared-*.json"))
+    shared = [row for file in files for row in read(file)["rows"]]
     lines = []
-    for row in report["rows"]:
+    for row in [*report["rows"], *shared]:
         name = row["name"].removeprefix("jax/")
         lines.append(
             [
                 f"`{name}`",
                 str(row["num_slots"]),
-                rate(row),
+                "" if row in shared else rate(row),
                 f"{row['ratio_to_physics']:.2f}",
                 f"{row['peak_rss_mib']:,.0f}",
             ]
         )
     heads = ["row", "slots", "steps/s", "ratio to the environment alone", "MiB"]
-    return table(heads, lines) + paragraph(f"{machine(report, 'jax')}, one run.")
+    return table(heads, lines) + paragraph(
+        f"{machine(report, 'jax')}, one run. Rows without steps/s had other jobs on "
+        "their core: there only the ratio tells."
+    )
 
 
 def learning_speed() -> str:
