@@ -82,7 +82,7 @@ class Row(NamedTuple):
     @property
     def command(self) -> str:
         """What trains seed S; several runs one after the other have a script."""
-        run = self.runs[-1]
+        run = self.runs[0]
         if before(run):
             task, _, kind = Path(run.path).parent.name.partition("-")
             return f"bash results/{task}.sh {kind} S"
@@ -104,9 +104,7 @@ def read_rows(folder: Path) -> list[Row]:
 
     def kind(run: Run) -> tuple[str, str, float]:
         budget = run.config.max_env_steps or math.inf
-        task = run.task.partition(" in coarse")[0]
-        # Phases may have rules that only some seeds need, such as another start.
-        return task, run.variant.partition(", phases ")[0], budget
+        return run.task.partition(" in coarse")[0], run.variant, budget
 
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
     runs = sorted(read_runs(paths), key=lambda run: (*kind(run), run.config.seed))
@@ -125,7 +123,7 @@ def policy_name(run: Run) -> str:
         alike = len({*sizes}) == 1
         shape = f"{len(sizes)}×{sizes[0]}" if alike else "-".join(map(str, sizes))
         name = f"{name} {shape}"
-    variant = run.variant.partition(", phases ")[0]
+    variant = run.variant.partition(", phases ")[0]  # a number that says nothing
     variant = variant.rpartition(", after ")[0] if before(run) else variant
     return variant.replace(kind, name, 1)
 

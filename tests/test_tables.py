@@ -17,7 +17,7 @@ from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
 RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari")
-RUNS += ("robots", "control", "games", "games_trials")
+RUNS += ("robots", "varied", "control", "games", "games_trials")
 
 spec = importlib.util.spec_from_file_location("tables", ROOT / "results" / "tables.py")
 assert spec is not None and spec.loader is not None
