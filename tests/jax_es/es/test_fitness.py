@@ -1,5 +1,7 @@
 """The weights of every shaping rule, by hand, by NumPy and under transformations."""
 
+from importlib.metadata import version
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,10 +45,9 @@ def numpy_weights(shaping: str, returns: np.ndarray) -> np.ndarray:
 # Compiled, as ``tell`` runs them: what must be exact must survive XLA.
 # As users compile it, and not as conftest.py has it: whether a tie is exactly 0 depends
 # on how XLA fuses.
-AS_USERS = {
-    "xla_backend_optimization_level": 3,
-    "xla_cpu_use_fusion_emitters": True,
-}
+AS_USERS: dict[str, int | bool] = {"xla_backend_optimization_level": 3}
+if version("jax").startswith("0.10."):  # later ones have no such option
+    AS_USERS["xla_cpu_use_fusion_emitters"] = True
 COMPILED = {
     name: jax.jit(rule, compiler_options=AS_USERS) for name, rule in SHAPINGS.items()
 }
