@@ -79,9 +79,10 @@ def read_record(file: Path) -> Any:
 
 def write_record(file: Path, record: Any) -> None:
     """Writes a JSON file, whole; :func:`read_record` need not open it then."""
+    text = json.dumps(record, indent=2) + "\n"
     with whole_file(file) as draft:
-        draft.write_text(json.dumps(record, indent=2) + "\n")
-    _records[state_of(file)] = record
+        draft.write_text(text)
+    _records[state_of(file)] = json.loads(text)  # as it is read: tuples are lists
 
 
 @contextlib.contextmanager
