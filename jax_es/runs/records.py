@@ -229,7 +229,7 @@ def written(name: str) -> str:
     return f"{group}/{name.replace(f'{group}_', '')}" if group else name
 
 
-def _equal(a: float, b: float) -> bool:
+def _equal(a: float, b: Any) -> bool:
     """Returns whether two numbers are equal or both NaN."""
     return a == b or (a != a and b != b)
 
