@@ -92,9 +92,7 @@ class TestSteps:
 
     def test_children(self, scripted, monkeypatch):
         poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.25, (39.0,)))
-        poet.settings = dataclasses.replace(
-            SETTINGS, criterion_high=96.0, neighbours=1
-        )
+        poet.settings = dataclasses.replace(SETTINGS, criterion_high=96.0, neighbours=1)
         drawn = iter([0.15, 0.27, 0.15, 0.24, 0.9, 0.0, 0.45, 0.03])
         monkeypatch.setattr(
             poet.mutator, "mutated", lambda rng, parent: np.array([next(drawn)])
