@@ -32,6 +32,7 @@ from jax_es.training.method_run import (
     check_needs_no_reference,
     run_method,
 )
+from jax_es.training.objective import reported_for
 from jax_es.training.parts import EvaluationParts, build, build_evaluation
 from jax_es.training.seeds import run_seeds
 from jax_es.training.train_policy import team_of
@@ -209,7 +210,8 @@ def build_parts(
             num_tasks or count + config.evaluation.num_episodes,
             population,
             workers,
-            size=config.rollout.shard_size,
+            reported_for(config.es),
+            config.rollout.shard_size,
         )
     check_needs_no_reference(parts.policy, "an archive")
     return parts
