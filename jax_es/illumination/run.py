@@ -28,6 +28,7 @@ from jax_es.training.method_run import (
     run_method,
     run_method_seeds,
 )
+from jax_es.training.objective import reported_for
 from jax_es.training.parts import EvaluationParts, build, build_evaluation
 from jax_es.types import PyTree
 
@@ -142,7 +143,8 @@ def build_parts(
             num_tasks or count + config.evaluation.num_episodes,
             population,
             workers,
-            size=config.rollout.shard_size,
+            reported_for(config.es),
+            config.rollout.shard_size,
         )
     check_needs_no_reference(parts.policy, "an archive")
     return parts
