@@ -152,6 +152,20 @@ class JaxVectorEnv(EpisodeVectorEnv):
         """Whether steps say what they pay for staying healthy."""
         return "reward_survive" in info_shapes(self.environment)
 
+    def report(self, names: Sequence[str]) -> None:
+        """Checks that steps put numbers of these names into ``info``.
+
+        Raises:
+            ValueError: one is missing.
+        """
+        known = info_shapes(self.environment)
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"the environment reports no {name!r}; it reports "
+                    f"{', '.join(sorted(known)) or 'nothing'}"
+                )
+
     def _start(
         self, mask: np.ndarray, seeds: list[int | None], options: dict[str, Any]
     ) -> dict[str, Any]:

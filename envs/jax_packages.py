@@ -103,8 +103,16 @@ class BraxEnvironment:
         is_brax = hasattr(state, "pipeline_state")
         model = self._env.sys.mj_model if is_brax else self._env.mj_model
         if self._renderer is None:
-            self._renderer = mujoco.Renderer(model, 480, 480)
-        data = mujoco.MjData(model)
+            # Gymnasium's takes the OpenGL that there is when it begins; MuJoCo's own
+            # takes what there was when the package was imported.
+            module = importlib.import_module("gymnasium.envs.mujoco.mujoco_rendering")
+            data = mujoco.MjData(model)
+            follows = model.cam_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+            camera = int(np.argmax(follows)) if follows.any() else -1
+            self._renderer = module.MujocoRenderer(
+                model, data, width=480, height=480, camera_id=camera
+            )
+        data = self._renderer.data
         if is_brax:
             data.qpos, data.qvel = state.pipeline_state.q, state.pipeline_state.qd
         else:
@@ -114,11 +122,7 @@ class BraxEnvironment:
                 state.data.mocap_quat,
             )
         mujoco.mj_forward(model, data)
-        follows = model.cam_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED
-        self._renderer.update_scene(
-            data, int(np.argmax(follows)) if follows.any() else -1
-        )
-        return self._renderer.render()
+        return self._renderer.render("rgb_array")
 
     def _seen(self, state: Any) -> jax.Array:
         seen = state.obs

@@ -95,7 +95,7 @@ class ESConfig:
     """What searches, of ours by name or module:Name; --strategy for short. All but
     openai-es, novelty and guided hold their members in memory (ga their parents), and
     read of these options num_pairs, sigma, common_seeds, episodes_per_member,
-    healthy_reward_weight, objective with its own, and kwargs."""
+    healthy_reward_weight, control_cost_weight, objective with its own, and kwargs."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict
     )
@@ -144,6 +144,10 @@ class ESConfig:
     healthy_reward_weight: Finite = 1.0
     """Share of the reward for staying healthy that counts in the fitness; 0 leaves it
     out. Reported returns always hold all of it."""
+    control_cost_weight: Finite = 1.0
+    """Share of the cost of acting (info reward_ctrl) that counts in the fitness: with
+    less, a body learns to move before it learns to move cheaply. Reported returns
+    always hold all of it."""
     objective: NamedObjective = "return"
     """What fitness is: an episode's return R, or commanded-return, where each episode
     is asked for a return c and its fitness is (1 − w) R − w |R − c|; the policy must
@@ -194,12 +198,13 @@ class ESConfig:
                     f"es.{name} {value} has no meaning with es.{option} {given}; add "
                     f"es.{option} {needed}, or es.{name} {field.default}.",
                 )
-        require(
-            not is_own(self.objective) or self.healthy_reward_weight == 1,
-            f"es.healthy_reward_weight {self.healthy_reward_weight} has no meaning with"
-            f" es.objective {self.objective}, which sees healthy_rewards itself; leave "
-            "it out (1.0).",
-        )
+        for name in WEIGHTS:
+            weight = getattr(self, name)
+            require(
+                not is_own(self.objective) or weight == 1,
+                f"es.{name} {weight} has no meaning with es.objective {self.objective},"
+                " which weighs rewards itself; leave it out (1.0).",
+            )
         require(
             is_own(self.objective) or not self.objective_kwargs,
             f"es.objective_kwargs.{next(iter(self.objective_kwargs), '')} has no "
@@ -289,6 +294,9 @@ class ESConfig:
         return blocks * self.num_pairs
 
 
+WEIGHTS = ("healthy_reward_weight", "control_cost_weight")
+"""Fields of ``ESConfig`` that say how much of a part of the reward counts."""
+
 COMMANDS = (
     *("command_low", "command_high"),
     *("obedience_weight", "obedience_weight_end"),
@@ -304,7 +312,7 @@ _READ_WITH = {
 
 SHARED = (
     *("num_pairs", "sigma", "common_seeds"),
-    *("episodes_per_member", "healthy_reward_weight", *COMMANDS),
+    *("episodes_per_member", *WEIGHTS, *COMMANDS),
     *("objective", "objective_kwargs"),
 )
 """Fields of ``ESConfig`` that every strategy reads."""

@@ -10,7 +10,7 @@ core=${1:-0}
 shift || true
 tasks=("$@")
 [[ $# -gt 0 ]] || tasks=(cartpole breakout asterix freeway space-invaders
-  cartpole-balance ant)
+  cartpole-balance cheetah-run ant)
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
@@ -27,10 +27,11 @@ for task in "${tasks[@]}"; do
       options=(--env.id playground:CartpoleBalance --rollout.step-cap 200
         --rollout.num-slots 17 --max-env-steps 3000000)
       ;;
-    ant)
-      options=(ant --env.id brax:ant --env.kwargs.backend spring
-        --rollout.num-substeps None --rollout.integrator None)
+    cheetah-run)
+      options=(--env.id playground:CheetahRun --rollout.step-cap 200
+        --evaluation.num-episodes 4 --max-env-steps 4000000)
       ;;
+    ant) options=(brax-ant) ;;
     *) echo "no task $task" >&2; exit 2 ;;
   esac
   for seed in ${SEEDS:-0 1 2}; do

@@ -63,12 +63,12 @@ class GuidedOptions:
     """Least of it, so that a critic that was wrong is heard again."""
     replay_size: Count = 300_000
     """Latest environment steps that the critic learns from (C)."""
-    replay_ratio: NotNegativeFinite = 0.25
+    replay_ratio: NotNegativeFinite = 1.0
     """The critic's gradient steps for each environment step that it remembers: all of a
     generation's, or those of its first episodes, as many as certainly fit."""
-    batch_size: Count = 256
+    batch_size: Count = 128
     """Steps in a batch."""
-    width: Count = 128
+    width: Count = 64
     """Units in each of the critic's two hidden layers; there are two such networks."""
     critic_learning_rate: Positive = 0.001
     """Of Adam."""

@@ -22,7 +22,7 @@ from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.wording import counted, markdown, significant
 from jax_es.training.build import Damage
-from jax_es.training.objective import fitness, make_objective
+from jax_es.training.objective import fitness, make_objective, reported_for
 from jax_es.training.parts import EvaluationParts, build_evaluation
 
 
@@ -166,7 +166,10 @@ class _Player(contextlib.ExitStack):
         if env_id not in self._bodies:
             config = self._saved.config
             env = dataclasses.replace(config.env, id=env_id)
-            parts = build_evaluation(dataclasses.replace(config, env=env), self._most)
+            config = dataclasses.replace(config, env=env)
+            parts = build_evaluation(
+                config, self._most, reported=reported_for(config.es)
+            )
             self.callback(parts.close)
             self._bodies[env_id] = parts
         return self._bodies[env_id]

@@ -18,6 +18,7 @@ from jax_es.config import (
     OBJECTIVES,
     SHARED,
     STRATEGIES,
+    WEIGHTS,
     ESConfig,
     RolloutConfig,
 )
@@ -165,7 +166,7 @@ def with_objective(config: TrainConfig, name: str | None) -> TrainConfig:
     if name not in OBJECTIVES and not is_own(name):
         raise ConfigError(unknown("objective", name, OBJECTIVES))
     read = [] if name == "commanded-return" else [*COMMANDS, "objective_kwargs"]
-    read += ["healthy_reward_weight"] if is_own(name) else []
+    read += WEIGHTS if is_own(name) else []
     own = ESConfig()
     back = {field: getattr(own, field) for field in read}
     return replace(config, es=replace(es, objective=name, **back))

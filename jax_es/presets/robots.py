@@ -293,6 +293,32 @@ ROBOT_PRESETS: dict[str, dict[str, TrainConfig]] = {
             **_ANT,
         ),
     },
+    # In JAX; its bodies hardly move while they stand, so that velocities divided by so
+    # small a deviation would throw the first members about. With all of the cost of
+    # acting, standing is an optimum that no member leaves. Weights that decay keep
+    # actions from their bounds.
+    "brax-ant": {
+        "linear": clipup(
+            EnvConfig("brax:ant", kwargs={"backend": "spring"}),
+            LINEAR,
+            10 * _MILLION,
+            std_floor=1.0,
+            evaluation_episodes=4,
+            physics={"step_cap": 300, "slots_per_core": 32},
+            phases=(
+                Phase(
+                    changes={"es.control_cost_weight": 0.0},
+                    return_reached=1200.0,
+                    env_steps=1_500_000,
+                ),
+                Phase(changes={"es.sigma": 0.05, "es.learning_rate": 0.1}),
+            ),
+            num_pairs=48,
+            sigma=0.1,
+            learning_rate=0.2,
+            weight_decay=0.02,
+        )
+    },
     "humanoid": {
         **_HUMANOID,
         "decision-transformer": dataclasses.replace(

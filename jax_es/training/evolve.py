@@ -42,7 +42,8 @@ FREE_TO_CHANGE = ("num_generations", "checkpoint_every")
 """What a resume may change: it changes no generation's numbers."""
 
 OF_EPISODES = (
-    *("healthy_reward_weight", "objective", "interactions_per_generation"),
+    *("healthy_reward_weight", "control_cost_weight"),
+    *("objective", "interactions_per_generation"),
     *("max_num_pairs", "command_low", "command_high"),
     *("obedience_weight", "obedience_weight_end"),
 )

@@ -113,6 +113,12 @@ def make_guidance(
         "in JAX, which keeps none; choose another env.id, "
         f"{other}.",
     )
+    require(
+        config.es.control_cost_weight == 1,
+        f"es.control_cost_weight must be 1 with {guided}, got "
+        f"{config.es.control_cost_weight}: the critic learns from rewards with all of "
+        f"their costs; add es.control_cost_weight 1, {other}.",
+    )
     space, actions = env.single_observation_space, env.single_action_space
     is_box = hasattr(actions, "low") and np.issubdtype(actions.dtype, np.floating)
     bins = getattr(config.policy, "action_bins", None)

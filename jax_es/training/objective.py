@@ -25,12 +25,15 @@ from numpy.typing import ArrayLike
 
 from jax_es.checks import is_own
 from jax_es.config import ESConfig
-from jax_es.rollout.evaluator import EpisodeResults, Reported
+from jax_es.rollout.evaluator import NOTHING, EpisodeResults, Reported
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.runs.records import return_statistics
 from jax_es.training.custom import make_own_objective
 from jax_es.types import PyTree
+
+CONTROL_COST = "reward_ctrl"
+"""Where environments report what acting costs, as a negative number."""
 
 BEST_SHARE = 0.1
 """Share of a generation's episodes, those with the highest returns, that the range of
@@ -180,27 +183,35 @@ def objective(
 
 
 class Return(NamedTuple):
-    """The return, less what its healthy reward does not count."""
+    """The return, less what its healthy reward and its control cost do not count."""
 
     healthy_weight: float = 1.0
+    control_weight: float = 1.0
+
+    @property
+    def reported(self) -> Reported:
+        """What it reads of the environment's ``info``."""
+        return Reported(sums=() if self.control_weight == 1 else (CONTROL_COST,))
 
     def __call__(self, episodes: EpisodeResults) -> np.ndarray:
-        """Returns R − (1 − h) H of each episode, ``[E]``."""
+        """Returns R − (1 − h) H − (1 − c) C of each episode, ``[E]``."""
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and ranked worst like it
             omitted = (1.0 - self.healthy_weight) * episodes.healthy_rewards
+            for name in self.reported.sums:
+                omitted += (1.0 - self.control_weight) * episodes.sums[name]
             return episodes.returns - omitted
 
 
 class CommandedReturn(NamedTuple):
     """(1 − w) times that, less w |R − c|, where a return c is asked for."""
 
-    healthy_weight: float
+    counted: Return
     weight: float
     """w."""
 
     def __call__(self, episodes: EpisodeResults) -> np.ndarray:
         """Returns each episode's fitness ``[E]``; ``episodes`` hold their commands."""
-        terms = Return(self.healthy_weight)(episodes)
+        terms = self.counted(episodes)
         with np.errstate(invalid="ignore"):
             errors = episodes.returns - np.float64(episodes.commands)
             return (1.0 - self.weight) * terms - self.weight * np.abs(errors)
@@ -215,9 +226,13 @@ def make_objective(config: ESConfig, asked: Asked | None = None) -> Objective:
     """
     if is_own(config.objective):
         return make_own_objective(config)
-    if asked is not None:
-        return CommandedReturn(config.healthy_reward_weight, asked.weight)
-    return Return(config.healthy_reward_weight)
+    counted = Return(config.healthy_reward_weight, config.control_cost_weight)
+    return counted if asked is None else CommandedReturn(counted, asked.weight)
+
+
+def reported_for(config: ESConfig) -> Reported:
+    """Returns what the configuration's objective reads of environments' ``info``."""
+    return getattr(make_objective(config), "reported", NOTHING)
 
 
 def fitness(

@@ -7,9 +7,9 @@ import gymnasium
 
 from jax_es.checks import ConfigError
 from jax_es.config import EnvConfig
-from jax_es.presets import preset
+from jax_es.presets import PRESETS, preset
 from jax_es.rollout.devices import use_cores
-from jax_es.train_config import FLATTEN, POLICY_KINDS, TrainConfig
+from jax_es.train_config import FLATTEN, JAX_PACKAGES, POLICY_KINDS, TrainConfig
 from jax_es.training.build import make_env, takes_images, with_game
 from jax_es.training.single_env import make_single_env
 
@@ -50,9 +50,12 @@ def preset_for(
 def own_task(env: EnvConfig, policy: str | None = None) -> tuple[str, EnvConfig]:
     """Returns the name of the preset for an environment, and how it is trained.
 
-    What the policy cannot read as it is, is flattened, and an episode without a limit
-    gets one of :data:`MOST_STEPS`.
+    One in JAX may be a preset's own. Of others, what the policy cannot read as it is,
+    is flattened, and an episode without a limit gets one of :data:`MOST_STEPS`.
     """
+    for name, tuned in PRESETS.items():
+        if tuned.env == env and env.id.partition(":")[0] in JAX_PACKAGES:
+            return name, env
     config = with_game(TrainConfig(env=env))
     space, actions, has_limit = _seen(config.env)
     env = config.env

@@ -46,7 +46,7 @@ from jax_es.training.custom import (
 )
 from jax_es.training.guidance import Guidance, make_guidance
 from jax_es.training.load_policy import check_asked
-from jax_es.training.objective import Objective
+from jax_es.training.objective import Objective, reported_for
 from jax_es.training.shards import block_size, on_one_core, shard_size
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
@@ -124,15 +124,20 @@ def build(
     )
     with contextlib.ExitStack() as stack:
         own = make_own_objective(es) if is_own(es.objective) else None
-        reported = getattr(own, "reported", NOTHING)
         count = num_tasks or num_members + num_episodes
-        parts = _build(config, count, stack, reported)
+        parts = _build(config, count, stack, reported_for(es))
         require(
             es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
             f"es.healthy_reward_weight must be 1, got {es.healthy_reward_weight}: "
             f"{_task(config)} does not say what it pays for staying healthy; add "
             "es.healthy_reward_weight 1.",
+        )
+        require(
+            es.control_cost_weight == 1 or hasattr(parts.env, "report"),
+            f"es.control_cost_weight must be 1, got {es.control_cost_weight}: "
+            f"{_task(config)} does not say what acting costs; add "
+            "es.control_cost_weight 1.",
         )
         if es.is_commanded:
             check_asked(parts.policy, config)
@@ -144,7 +149,7 @@ def build(
         )
         if workers is not None:
             size = config.rollout.shard_size or 1
-            evaluator = _sharded(config, workers, size, reported)
+            evaluator = _sharded(config, workers, size, reported_for(es))
         strategy = make_strategy(parts, on_call, evaluator)
         if is_own(es.strategy):
             state, population = tried(es.strategy, strategy, parts.policy.init)
@@ -244,7 +249,7 @@ def build_evaluation(
         _check_fits(parts, mean, jax.eval_shape(population_of, mean))
         if workers is not None:
             size = size or shard_size(config, num_tasks)
-            evaluator = _sharded(config, workers, size)
+            evaluator = _sharded(config, workers, size, reported)
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
     return parts

@@ -143,6 +143,11 @@ class Right:
         return state + 1, jnp.zeros(3), 0.0, False, False, {}
 
 
+def test_what_steps_report_is_checked():
+    with pytest.raises(ValueError, match="no 'reward_ctrl'; it reports nothing"):
+        JaxVectorEnv(Right(), 1).report(["reward_ctrl"])
+
+
 class Short(Right):
     def step(self, state, action, key):
         return super().step(state, action, key)[:5]

@@ -183,6 +183,16 @@ def test_what_a_critic_cannot_judge_is_one_line(changes, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_fitness_without_costs_is_refused():
+    parts = tiny_parts()
+    es = dataclasses.replace(TINY.es, control_cost_weight=0.5)
+    with pytest.raises(ConfigError, match=r"es.control_cost_weight must be 1 with es"):
+        make_guidance(
+            *(dataclasses.replace(TINY, es=es), parts.policy, parts.env),
+            parts.strategy.options,
+        )
+
+
 def test_workers_are_refused():
     parts = tiny_parts()
     with pytest.raises(ConfigError, match=r"workers: es.strategy guided learns from"):

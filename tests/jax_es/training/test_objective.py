@@ -24,6 +24,7 @@ from jax_es.training.objective import (
     make_objective,
     next_commands,
     population_commands,
+    reported_for,
 )
 from jax_es.training.parts import WorkerEngine
 from tests.comparing import assert_equal_bits
@@ -51,6 +52,12 @@ def test_fitness_by_hand():
     half = make_objective(config, Asked(0, 9, 0.5))
     got = fitness(played, member, half)
     np.testing.assert_array_equal(got, [0.0, -1.5])
+    # So is what acting cost, of which a quarter counts here.
+    config = dataclasses.replace(config, control_cost_weight=0.25)
+    assert reported_for(config).sums == ("reward_ctrl",)
+    cost = played._replace(sums={"reward_ctrl": np.full(4, -4.0)})
+    got = fitness(cost, member, make_objective(config))
+    np.testing.assert_array_equal(got, [4 - 1 + 3, 4 - 1 + 3])
     broken = played._replace(returns=returns * np.nan)
     assert np.isnan(fitness(broken, member, half)).all()
 

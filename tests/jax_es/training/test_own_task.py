@@ -60,6 +60,7 @@ def registered():
         (EnvConfig("Pendulum-v1"), "own-vector", {}),
         (EnvConfig("Reacher-v5"), "own-vector", {}),
         (EnvConfig("Frames-v0"), "own-image", {}),
+        (EnvConfig("brax:ant", kwargs={"backend": "spring"}), "brax-ant", {}),
         (EnvConfig("gymnax:Breakout-MinAtar"), "own-grid", {"wrappers": (FLATTEN,)}),
         (
             EnvConfig("Grid-v0"),
