@@ -81,7 +81,7 @@ def td3_critic(
     init: Callable[[jax.Array], PyTree],
     values: Callable[[PyTree, jax.Array, jax.Array], jax.Array],
     act: Callable[[PyTree, jax.Array], jax.Array],
-    unit: Callable[[jax.Array], jax.Array],
+    unit: Callable[[Any], jax.Array],
     sizes: tuple[int, int],
     healthy_reward_weight: float = 1.0,
     on_call: Callable[[], None] = lambda: None,
@@ -208,7 +208,7 @@ def td3_critic(
     return Critic(begin, learn)
 
 
-def _seen(view: Any) -> Callable[[jax.Array], jax.Array]:
+def _seen(view: Any) -> Callable[[Any], jax.Array]:
     """Returns what makes observations as policies see them."""
     mean, std, clip = view
     return lambda observations: jnp.clip((observations - mean) / std, -clip, clip)
