@@ -184,7 +184,8 @@ def make_jax(env_id: str, kwargs: Mapping[str, Any]) -> JaxEnvironment:
     """
     package, _, name = env_id.partition(":")
     try:
-        return PACKAGES[package](name, **kwargs)
+        with _silence():
+            return PACKAGES[package](name, **kwargs)
     except ImportError as error:
         raise ValueError(
             f"env_id: {env_id} needs a package that is not installed ({error}): pip "
@@ -212,7 +213,7 @@ def _check_known(package: str, name: str, known: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps back what a package's code is warned of while it is compiled."""
+    """Keeps back what a package's code warns or is warned of."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
