@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import mujoco
 
-from jax_es.envs.mujoco_tasks import MujocoTask
+from jax_es.envs.mujoco_task import MujocoTask
 
 Integrator: TypeAlias = Literal["RK4", "Euler", "implicitfast"]
 """MuJoCo's, by their names in a model's XML."""

@@ -18,7 +18,9 @@ import mujoco
 import numpy as np
 
 from jax_es.envs.mujoco_env import silence_mujoco_log
-from jax_es.envs.mujoco_tasks import TASKS, Ant, HalfCheetah, MujocoTask
+from jax_es.envs.mujoco_task import MujocoTask
+from jax_es.envs.mujoco_tasks import TASKS
+from jax_es.envs.mujoco_walkers import Ant, HalfCheetah
 from jax_es.envs.robot import registered_task, write_model
 
 

@@ -11,7 +11,7 @@ no list of contacts.)
 import mujoco
 import numpy as np
 
-from jax_es.envs.mujoco_tasks import Bind, MujocoTask
+from jax_es.envs.mujoco_task import Bind, MujocoTask
 
 FEET = {
     "Ant": (

@@ -18,7 +18,8 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 
-from jax_es.envs.mujoco_tasks import Bind, Walker2d
+from jax_es.envs.mujoco_task import Bind
+from jax_es.envs.mujoco_walkers import Walker2d
 from jax_es.envs.robot import write_model
 
 KINDS = ("stump-height", "stair-height", "pit-gap")

@@ -1,7 +1,7 @@
 """Robots of the user's own: a MuJoCo model and a task, registered under an id.
 
 A task says observation, reward and ending once, over a batch of simulations
-(:class:`jax_es.envs.mujoco_tasks.MujocoTask`). Training steps it on MuJoCo's threads;
+(:class:`jax_es.envs.mujoco_task.MujocoTask`). Training steps it on MuJoCo's threads;
 for ``gymnasium.make``, a video or another library it is one environment of
 Gymnasium's (:mod:`jax_es.envs.robot_env`).
 """
@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from jax_es.envs.faults import EnvironmentFailure
-from jax_es.envs.mujoco_tasks import MujocoTask, Runner
+from jax_es.envs.mujoco_task import MujocoTask, Runner
 
 __all__ = ["MujocoTask", "Runner", "register"]
 

@@ -13,7 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from jax_es.envs.mujoco_tasks import Ant, HumanoidV5, MujocoTask, Runner
+from jax_es.envs.mujoco_task import MujocoTask, Runner
+from jax_es.envs.mujoco_walkers import Ant, HumanoidV5
 from jax_es.envs.robot import write_model
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from jax_es.envs.mujoco_tasks import MujocoTask
+from jax_es.envs.mujoco_task import MujocoTask
 
 NEUTRAL = {
     "mass": 1.0,

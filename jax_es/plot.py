@@ -156,10 +156,9 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
                 "which has no generations and no population; leave that run or "
                 f"{option} out.",
             )
-        known = run.records[0].numbers()
-        own = [name for name in known if name.startswith(OWN)]
+        own = [f"{OWN}{name}" for name in run.records[0].strategy]
         require(
-            y in known,
+            not y.startswith(OWN) or y in own,
             f"--y {y}: {run.path} has no such number; it has "
             f"{', '.join(own) or 'none of a strategy of your own'}.",
         )

@@ -233,14 +233,11 @@ def series(runs: list[list[GenerationRecord]], x: str, y: str) -> list[np.ndarra
     found = []
     for records in runs:
         # A closing evaluation has no population.
-        rows = [record.numbers() for record in records]
-        have_y = [
-            r for r in rows if r["num_episodes"] or np.isfinite(r.get(y, math.nan))
-        ]
-        kept = have_y or rows
-        values = np.array([[r[x], r.get(y, math.nan)] for r in kept], float).T
+        have_y = [r for r in records if r.num_episodes or np.isfinite(r.number(y))]
+        kept = have_y or records
+        values = np.array([[r.number(x), r.number(y)] for r in kept], float).T
         if before is not None:
-            values[0] -= np.nan_to_num([r[before] for r in kept])
+            values[0] -= np.nan_to_num([r.number(before) for r in kept])
         found.append(values)
     return found
 

@@ -4,11 +4,9 @@ Its θ is the best elite (or the policy that es improves): ``evaluate``, ``plot`
 ``load_policy`` take it as they take any run's. ``load_archive`` reads all elites.
 """
 
-import contextlib
 import math
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,21 +19,17 @@ from jax_es.es.population import MaterializedPopulation
 from jax_es.illumination.archive import Archive
 from jax_es.illumination.generations import Illumination
 from jax_es.illumination.settings import ArchiveConfig
-from jax_es.runs.directory import RunDirectory
-from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.records import GenerationRecord
-from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
-from jax_es.training.build import for_run
 from jax_es.training.method_run import (
+    Kind,
     check_keeps_policies,
     check_needs_no_reference,
     run_method,
+    run_method_seeds,
 )
 from jax_es.training.objective import reported_for
 from jax_es.training.parts import EvaluationParts, build, build_evaluation
-from jax_es.training.seeds import run_seeds
-from jax_es.training.train_policy import team_of
 from jax_es.types import PyTree
 
 
@@ -44,13 +38,7 @@ def illuminate_run(
     settings: ArchiveConfig,
     path: str | os.PathLike[str],
     resume: bool = False,
-    preset: str = "python",
-    check_stop: Callable[[], None] = lambda: None,
-    *,
-    callbacks: Sequence[Callback] = (),
-    workers: Workers | int | None = None,
-    verbose: bool = True,
-    label: str = "",
+    **how: Any,
 ) -> Archive:
     """Fills an archive, as ``python -m jax_es.illuminate`` does.
 
@@ -59,43 +47,14 @@ def illuminate_run(
         settings: the archive, and what fills it.
         path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
-        preset: recorded as where ``config`` comes from.
-        check_stop: called often; raises an exception to end the run, after a checkpoint
-            of the last finished generation.
-        callbacks: told of each generation; one that returns ``True`` ends the run.
-            ``state.archive`` are the elites, ``state.es.mean`` the best.
-        workers: who evaluates, as of :func:`jax_es.train_policy`.
-        verbose: whether to show progress.
-        label: what progress shows before the generation.
+        **how: ``callbacks``, ``workers``, ``verbose``, ``preset``, ``label`` and
+            ``check_stop``, as of :func:`jax_es.train_policy`. Callbacks are told
+            elites (``state.archive``) and the best (``state.es.mean``).
 
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    run = RunDirectory(Path(path))
-    config = _prepared(config, settings, run, resume, workers)
-    with contextlib.ExitStack() as stack:
-        team = stack.enter_context(team_of(workers))
-        parts = build_parts(config, settings, check_stop, team)
-        stack.callback(parts.close)
-        illumination = Illumination(parts, settings)
-        archive = illumination.archive
-        axes = ", ".join(archive.axes.names)
-        run_method(
-            illumination,
-            run,
-            settings.method(),
-            "Illuminating",
-            f": {archive.num_cells:,} cells of {axes}",
-            LAYOUT,
-            resume=resume,
-            preset=preset,
-            team=team,
-            check_stop=check_stop,
-            callbacks=callbacks,
-            verbose=verbose,
-            label=label,
-        )
-    return illumination.archive
+    return run_method(_ARCHIVES, config, settings, path, resume=resume, **how).archive
 
 
 class ArchiveResult(NamedTuple):
@@ -114,10 +73,7 @@ def illuminate_seeds(
     settings: ArchiveConfig,
     num_seeds: int,
     path: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    workers: Workers | int | None = None,
-    **what: Any,
+    **how: Any,
 ) -> list[ArchiveResult]:
     """Fills an archive for each of several seeds, as ``--seeds`` does: an experiment.
 
@@ -126,11 +82,9 @@ def illuminate_seeds(
         settings: the archives, and what fills them.
         num_seeds: how many runs.
         path: the experiment's folder.
-        resume: continue the experiment that is there: finished seeds are skipped, the
-            unfinished one goes on, the rest begin.
-        workers: who evaluates.
-        **what: further arguments of :func:`illuminate_run`; ``callbacks`` may also be a
-            function that returns those of a run by its folder.
+        **how: as :func:`illuminate_run`'s; ``callbacks`` may also be a function that
+            returns those of a run by its folder. With ``resume`` finished seeds are
+            skipped, the unfinished one goes on, the rest begin.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -138,32 +92,12 @@ def illuminate_seeds(
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
-    config = _prepared(config, settings, folder, resume, workers)
-
-    def check(config: TrainConfig, seeds: range) -> None:
-        with contextlib.closing(build_parts(config, settings, num_tasks=1)) as parts:
-            Illumination(parts, settings)
-
-    def fill(config: TrainConfig, path: Path, **what: Any) -> dict[str, float]:
-        archive = illuminate_run(config, settings, path, **what)
-        best = float(archive.elites().fitness.max(initial=-math.inf))
-        values = archive.coverage, archive.qd_score, best
-        return dict(zip(ArchiveResult._fields[1:], values, strict=True))
-
-    what |= {"workers": workers, "resume": resume, "method": settings.method()}
-    found = run_seeds(folder, config, num_seeds, fill, check, **what)
+    found = run_method_seeds(_ARCHIVES, config, settings, num_seeds, path, **how)
     return [ArchiveResult(seed, **values) for seed, values in found.items()]
 
 
-def _prepared(
-    config: TrainConfig,
-    settings: ArchiveConfig,
-    run: RunDirectory,
-    resume: bool,
-    workers: Workers | int | None,
-) -> TrainConfig:
-    """Checks what an archive can be filled with, and fills in the machine."""
+def _prepare(config: TrainConfig, settings: ArchiveConfig) -> int:
+    """Checks what an archive can be filled with."""
     check_keeps_policies(config, "an archive")
     require(
         config.es.objective == "return",
@@ -175,8 +109,7 @@ def _prepared(
         f"rollout.step_cap {config.rollout.step_cap} has no meaning for an archive, "
         "whose elites are told by whole episodes; leave it out.",
     )
-    num_members = settings.num_members(config.es.num_pairs)
-    return for_run(config, run, resume, workers is not None, num_members)
+    return settings.num_members(config.es.num_pairs)
 
 
 def build_parts(
@@ -230,4 +163,24 @@ def _fields(record: GenerationRecord) -> list[str]:
     ]
 
 
-LAYOUT = Layout("generation", "episode", _fields)
+def _details(illumination: Illumination) -> str:
+    archive = illumination.archive
+    return f": {archive.num_cells:,} cells of {', '.join(archive.axes.names)}"
+
+
+def _result(illumination: Illumination) -> dict[str, float]:
+    archive = illumination.archive
+    best = float(archive.elites().fitness.max(initial=-math.inf))
+    values = archive.coverage, archive.qd_score, best
+    return dict(zip(ArchiveResult._fields[1:], values, strict=True))
+
+
+_ARCHIVES = Kind(
+    prepare=_prepare,
+    parts=build_parts,
+    training=Illumination,
+    begins="Illuminating",
+    details=_details,
+    layout=Layout("generation", "episode", _fields),
+    result=_result,
+)

@@ -81,6 +81,7 @@ class Poet(MethodTraining):
 
     Attributes:
         config: of the parts.
+        settings: as given.
         mutator: knows a terrain's numbers.
         niches: all that were ever admitted, by their numbers.
         transfers: ``(generation, source, target)`` of all so far.
@@ -92,7 +93,7 @@ class Poet(MethodTraining):
 
     def __init__(self, parts: Parts, settings: PoetConfig) -> None:
         self.config = parts.config
-        self._parts, self._settings = parts, settings
+        self._parts, self.settings = parts, settings
         neutral = getattr(parts.env, "variations", {})
         self.mutator = Mutator(settings.mutate, neutral)
         width = settings.max_niches + settings.admitted
@@ -123,7 +124,7 @@ class Poet(MethodTraining):
             on_step: called often.
             elapsed: seconds since the run began.
         """
-        started, settings, number = time.perf_counter(), self._settings, self.generation
+        started, settings, number = time.perf_counter(), self.settings, self.generation
         self._trials.begin(on_step)
         count, moved = len(self.niches), len(self.transfers)
         if number and settings.mutate_every and number % settings.mutate_every == 0:
@@ -163,7 +164,7 @@ class Poet(MethodTraining):
 
     def _reproduce(self) -> None:
         """Has children of what is solved enough; admits the most novel of them."""
-        settings, number = self._settings, self.generation
+        settings, number = self.settings, self.generation
         parents = [n for n in self.active if n.scores[-1] >= settings.reproduce_at]
         if not parents or not self.mutator.names:
             return
@@ -205,7 +206,7 @@ class Poet(MethodTraining):
 
     def _novelty(self, terrains: list[np.ndarray]) -> np.ndarray:
         """Returns how far terrains are from those of all niches so far, ``[n]``."""
-        settings, niches = self._settings, self.niches
+        settings, niches = self.settings, self.niches
         known = [niche.terrain for niche in niches]
         points, archive = np.stack(terrains), np.stack(known)
         if settings.novelty == "pata-ec":
@@ -226,7 +227,7 @@ class Poet(MethodTraining):
         """
         number, mean, value = len(self.niches), child.mean, child.scores[-1]
         left = [niche.mean for niche in self.niches if not niche.is_active]
-        if self._settings.transfer_every:
+        if self.settings.transfer_every:
             active = self.active
             means = [niche.mean for niche in active]
             means += self._proposals(
@@ -302,11 +303,11 @@ class Poet(MethodTraining):
         return self._trials.scores(means, [terrain], which, self.generation)
 
     def _meets(self, scores: Any) -> np.ndarray:
-        bounds = self._settings.criterion_low, self._settings.criterion_high
+        bounds = self.settings.criterion_low, self.settings.criterion_high
         return meets_criterion(np.asarray(scores), *bounds)
 
     def _set(self, niche: Niche, value: float) -> None:
-        scored = niche.scored(value, self.generation, self._settings.solved_at)
+        scored = niche.scored(value, self.generation, self.settings.solved_at)
         self.niches[niche.number] = scored
 
     def _key(self, *numbers: int) -> jax.Array:

@@ -4,10 +4,8 @@ Its θ is the foremost niche's: ``evaluate``, ``plot`` and ``load_policy`` take 
 they take any run's. ``load_niches`` reads all niches.
 """
 
-import contextlib
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,20 +17,16 @@ from jax_es.niches.generations import Poet
 from jax_es.niches.niche import NEVER, Niche, annecs
 from jax_es.niches.settings import PoetConfig
 from jax_es.rollout.memory import check_memory, num_bytes
-from jax_es.runs.directory import RunDirectory
-from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.records import GenerationRecord
-from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
-from jax_es.training.build import for_run
 from jax_es.training.method_run import (
+    Kind,
     check_keeps_policies,
     check_needs_no_reference,
     run_method,
+    run_method_seeds,
 )
 from jax_es.training.parts import Parts, build
-from jax_es.training.seeds import run_seeds
-from jax_es.training.train_policy import team_of
 
 
 def poet_run(
@@ -40,13 +34,7 @@ def poet_run(
     settings: PoetConfig,
     path: str | os.PathLike[str],
     resume: bool = False,
-    preset: str = "python",
-    check_stop: Callable[[], None] = lambda: None,
-    *,
-    callbacks: Sequence[Callback] = (),
-    workers: Workers | int | None = None,
-    verbose: bool = True,
-    label: str = "",
+    **how: Any,
 ) -> list[Niche]:
     """Grows niches, as ``python -m jax_es.poet`` does.
 
@@ -55,15 +43,10 @@ def poet_run(
         settings: what mutates, and how niches are chosen.
         path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
-        preset: recorded as where ``config`` comes from.
-        check_stop: called often; raises an exception to end the run, after a checkpoint
-            of the last finished generation.
-        callbacks: told of each generation; one that returns ``True`` ends the run.
-            ``state.niches`` are arrays of all niches, ``state.es.mean`` is the foremost
-            one's θ.
-        workers: who evaluates, as of :func:`jax_es.train_policy`.
-        verbose: whether to show progress.
-        label: what progress shows before the generation.
+        **how: ``callbacks``, ``workers``, ``verbose``, ``preset``, ``label`` and
+            ``check_stop``, as of :func:`jax_es.train_policy`. Callbacks are told arrays
+            of all niches (``state.niches``) and the foremost one's θ
+            (``state.es.mean``).
 
     Returns:
         All niches, those that have retired included.
@@ -71,30 +54,7 @@ def poet_run(
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    run = RunDirectory(Path(path))
-    config = _prepared(config, settings, run, resume, workers)
-    with contextlib.ExitStack() as stack:
-        team = stack.enter_context(team_of(workers))
-        parts = build_parts(config, settings, check_stop, team)
-        stack.callback(parts.close)
-        poet = Poet(parts, settings)
-        names = ", ".join(name for name, *_ in settings.mutate)
-        run_method(
-            poet,
-            run,
-            settings.method(),
-            "Growing niches of",
-            f": up to {settings.max_niches}, by {names or 'nothing'}",
-            LAYOUT,
-            resume=resume,
-            preset=preset,
-            team=team,
-            check_stop=check_stop,
-            callbacks=callbacks,
-            verbose=verbose,
-            label=label,
-        )
-    return poet.niches
+    return run_method(_POET, config, settings, path, resume=resume, **how).niches
 
 
 class PoetResult(NamedTuple):
@@ -114,10 +74,7 @@ def poet_seeds(
     settings: PoetConfig,
     num_seeds: int,
     path: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    workers: Workers | int | None = None,
-    **what: Any,
+    **how: Any,
 ) -> list[PoetResult]:
     """Grows niches for each of several seeds, as ``--seeds`` does: an experiment.
 
@@ -126,11 +83,9 @@ def poet_seeds(
         settings: what mutates, and how niches are chosen.
         num_seeds: how many runs.
         path: the experiment's folder.
-        resume: continue the experiment that is there: finished seeds are skipped, the
-            unfinished one goes on, the rest begin.
-        workers: who evaluates.
-        **what: further arguments of :func:`poet_run`; ``callbacks`` may also be a
-            function that returns those of a run by its folder.
+        **how: as :func:`poet_run`'s; ``callbacks`` may also be a function that returns
+            those of a run by its folder. With ``resume`` finished seeds are skipped,
+            the unfinished one goes on, the rest begin.
 
     Returns:
         One result a seed, those of earlier calls included.
@@ -138,35 +93,15 @@ def poet_seeds(
     Raises:
         ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
-    config = _prepared(config, settings, folder, resume, workers)
-
-    def check(config: TrainConfig, seeds: range) -> None:
-        with contextlib.closing(build_parts(config, settings, num_tasks=1)) as parts:
-            Poet(parts, settings)
-
-    def grow(config: TrainConfig, path: Path, **what: Any) -> dict[str, float]:
-        niches = poet_run(config, settings, path, **what)
-        solved = sum(niche.solved != NEVER for niche in niches)
-        values = len(niches), solved, annecs(niches)
-        return dict(zip(PoetResult._fields[1:], values, strict=True))
-
-    what |= {"workers": workers, "resume": resume, "method": settings.method()}
-    found = run_seeds(folder, config, num_seeds, grow, check, **what)
+    found = run_method_seeds(_POET, config, settings, num_seeds, path, **how)
     return [
         PoetResult(seed, *(int(values[name]) for name in PoetResult._fields[1:]))
         for seed, values in found.items()
     ]
 
 
-def _prepared(
-    config: TrainConfig,
-    settings: PoetConfig,
-    run: RunDirectory,
-    resume: bool,
-    workers: Workers | int | None,
-) -> TrainConfig:
-    """Checks what niches can be made of, and fills in the machine."""
+def _prepare(config: TrainConfig, settings: PoetConfig) -> int:
+    """Checks what niches can be made of."""
     check_keeps_policies(config, "POET")
     es = config.es
     require(
@@ -194,8 +129,7 @@ def _prepared(
         "mutate is needed: which numbers of the environment's variations children "
         "change; add --mutate NAME STEP LOW HIGH.",
     )
-    num_members = settings.max_niches * 2 * es.num_pairs
-    return for_run(config, run, resume, workers is not None, num_members)
+    return settings.max_niches * 2 * es.num_pairs
 
 
 def build_parts(
@@ -230,4 +164,23 @@ def _fields(record: GenerationRecord) -> list[str]:
     ]
 
 
-LAYOUT = Layout("generation", "episode", _fields)
+def _details(poet: Poet) -> str:
+    names = ", ".join(name for name, *_ in poet.settings.mutate)
+    return f": up to {poet.settings.max_niches}, by {names or 'nothing'}"
+
+
+def _result(poet: Poet) -> dict[str, float]:
+    solved = sum(niche.solved != NEVER for niche in poet.niches)
+    values = len(poet.niches), solved, annecs(poet.niches)
+    return dict(zip(PoetResult._fields[1:], values, strict=True))
+
+
+_POET = Kind(
+    prepare=_prepare,
+    parts=build_parts,
+    training=Poet,
+    begins="Growing niches of",
+    details=_details,
+    layout=Layout("generation", "episode", _fields),
+    result=_result,
+)

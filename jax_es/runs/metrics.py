@@ -20,7 +20,7 @@ from pathlib import Path
 
 from jax_es.checks import ConfigError, require
 from jax_es.runs.files import check_regular, whole_file
-from jax_es.runs.records import FIELDS, OWN, GenerationRecord, nulled
+from jax_es.runs.records import FIELDS, OWN, GenerationRecord, nulled, written
 from jax_es.runs.tracking import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
@@ -153,10 +153,14 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
-    """Reads a record; null is NaN, and so is what an older version lacks."""
+    """Reads a record; null is NaN, and what is not there was not measured."""
     try:
         values = json.loads(line)
-        known = {field.name: values.get(field.name) for field in FIELDS}
+        # Names without groups are of version 0.3 and before.
+        known = {
+            field.name: values.get(written(field.name), values.get(field.name))
+            for field in FIELDS
+        }
         own = {
             name.removeprefix(OWN): math.nan if value is None else value
             for name, value in values.items()

@@ -144,9 +144,24 @@ class GenerationRecord:
     """What ``tell`` of a strategy of your own reports, by name; NaN if not finite."""
 
     def numbers(self) -> dict[str, float]:
-        """Returns all numbers by name, those of ``strategy`` as ``strategy/NAME``."""
-        own = {f"{OWN}{name}": value for name, value in self.strategy.items()}
-        return {field.name: getattr(self, field.name) for field in FIELDS} | own
+        """Returns the measured numbers by their names in files, ``group/name``.
+
+        A group is there if one of its numbers was measured (:data:`GROUPS`); those of
+        ``strategy`` are ``strategy/NAME``.
+        """
+        values = {field.name: getattr(self, field.name) for field in FIELDS}
+        unmeasured = {field.name: field.default for field in FIELDS}
+        found = {name: v for name, v in values.items() if name not in _GROUP_OF}
+        for names in GROUPS.values():
+            if any(not _equal(values[name], unmeasured[name]) for name in names):
+                found |= {written(name): values[name] for name in names}
+        return found | {f"{OWN}{name}": v for name, v in self.strategy.items()}
+
+    def number(self, name: str) -> float:
+        """Returns a field, or ``strategy/NAME``: NaN if that was not reported."""
+        if name.startswith(OWN):
+            return self.strategy.get(name.removeprefix(OWN), math.nan)
+        return getattr(self, name)
 
     def __repr__(self) -> str:
         """Leaves out what was not measured."""
@@ -169,6 +184,55 @@ FIELDS = tuple(
     if field.type in (int, float)
 )
 """Those that hold one number."""
+
+GROUPS = {
+    "population": (
+        *("num_episodes", "return_mean", "return_std", "return_min", "return_max"),
+        *("return_p2_5", "return_p97_5", "fitness_mean", "num_nonfinite"),
+        *("num_failed", "episode_length_mean", "episode_length_max", "step_cap"),
+    ),
+    "evaluation": (
+        *("evaluation_return_mean", "evaluation_return_std", "evaluation_return_min"),
+        *("evaluation_return_max", "evaluation_num_nonfinite"),
+        *("evaluation_length_mean", "evaluation_fitness", "best_evaluation_return"),
+    ),
+    "command": (
+        *("command_low", "command_high", "obedience_weight", "command_error_mean"),
+        *("command_error_std", "evaluation_command_error", "least_command_error"),
+    ),
+    "archive": (
+        *("coverage", "qd_score", "best_fitness", "num_new_elites"),
+        *("num_better_elites", "num_out_of_bounds", "num_left_out"),
+    ),
+    "niches": (
+        *("num_niches", "num_admitted", "num_transfers", "num_solved", "annecs"),
+    ),
+    "update": ("gradient_norm", "update_norm", "mean_norm"),
+    "novelty": ("novelty_mean", "fitness_weight", "num_nonfinite_descriptors"),
+    "time": (
+        *("slot_utilization", "seconds_policy", "seconds_environment"),
+        *("seconds_noise", "seconds_update", "seconds_other", "seconds_total"),
+        *("env_steps_per_second", "seconds_elapsed"),
+    ),
+}
+"""Fields that are measured together; those of no group are written always."""
+
+_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
+
+
+def written(name: str) -> str:
+    """Returns a field's name in files: ``evaluation/return_mean``.
+
+    The group's own name is not repeated behind it.
+    """
+    group = _GROUP_OF.get(name)
+    return f"{group}/{name.replace(f'{group}_', '')}" if group else name
+
+
+def _equal(a: float, b: Any) -> bool:
+    """Returns whether two numbers are equal or both NaN."""
+    return a == b or (a != a and b != b)
+
 
 OWN = "strategy/"
 """What the names of a strategy's own numbers begin with."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from jax_es.checks import ConfigError, optional
 from jax_es.runs.files import read_json
 from jax_es.runs.folders import CONFIG_FILE, EVOLUTION_FILE
-from jax_es.runs.records import OWN, GenerationRecord
+from jax_es.runs.records import GenerationRecord
 
 
 class Callback(Protocol):
@@ -122,21 +122,9 @@ class WandB:
 
 
 def scalars(record: GenerationRecord) -> dict[str, float]:
-    """Returns what is shown of a record, by tag ``group/field``."""
-    shown = {}
-    for name, value in record.numbers().items():
-        if name.startswith(OWN):
-            group, name = OWN.rstrip("/"), name.removeprefix(OWN)
-        elif "evaluation" in name:
-            group = "evaluation"
-        elif name.endswith("_norm"):
-            group = "update"
-        elif "second" in name or "env_steps" in name or name == "slot_utilization":
-            group = "time"
-        elif record.num_episodes and name not in ("generation", "phase"):
-            group = "population"
-        else:
-            continue
-        if math.isfinite(value):
-            shown[f"{group}/{name}"] = value
-    return shown
+    """Returns what is shown of a record, by its names in ``metrics.jsonl``."""
+    return {
+        name: value
+        for name, value in record.numbers().items()
+        if name not in ("generation", "phase") and math.isfinite(value)
+    }

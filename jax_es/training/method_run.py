@@ -1,8 +1,11 @@
 """A run by a method that has a state of its own: archives, niches."""
 
 import abc
+import contextlib
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from jax_es.checks import require
 from jax_es.cli.progress import Layout, ending, opening
@@ -10,9 +13,12 @@ from jax_es.distributed.workers import Workers
 from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.method import Method
+from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
+from jax_es.training.build import for_run
+from jax_es.training.parts import EvaluationParts
+from jax_es.training.seeds import run_seeds
 from jax_es.training.session import (
     Elapsed,
     OnStep,
@@ -21,6 +27,7 @@ from jax_es.training.session import (
     session_progress,
     take_up,
 )
+from jax_es.training.train_policy import team_of
 from jax_es.types import Policy, PyTree, needs_reference
 
 
@@ -53,44 +60,75 @@ class MethodTraining(abc.ABC):
         return None
 
 
+Trains = TypeVar("Trains", bound=MethodTraining)
+
+
+class Kind(NamedTuple, Generic[Trains]):
+    """What a method is, for those who run it."""
+
+    prepare: Callable[[TrainConfig, Any], int]
+    """Rejects a configuration that the method cannot use with such settings; returns
+    how many members a generation has at most."""
+    parts: Callable[..., EvaluationParts]
+    """Builds what evaluates, of configuration, settings, what is called in between, the
+    workers and how many episodes there are at most."""
+    training: Callable[[Any, Any], Trains]
+    """Of these parts and the settings, before its first generation."""
+    begins: str
+    """How a new run is called, as ``"Illuminating"``."""
+    details: Callable[[Trains], str]
+    """Says of a training what follows the task's name."""
+    layout: Layout
+    """Of progress."""
+    result: Callable[[Trains], dict[str, float]]
+    """Says what came out of a training, for an experiment's record."""
+
+
 def run_method(
-    training: MethodTraining,
-    run: RunDirectory,
-    method: Method,
-    begins: str,
-    details: str,
-    layout: Layout,
+    kind: Kind[Trains],
+    config: TrainConfig,
+    settings: Any,
+    path: str | os.PathLike[str],
     *,
-    resume: bool,
-    preset: str,
-    team: Workers | None,
-    check_stop: Callable[[], None],
-    callbacks: Sequence[Callback],
-    verbose: bool,
-    label: str,
-) -> None:
-    """Creates the run, or takes up the one that is there, and goes on to its end.
+    resume: bool = False,
+    preset: str = "python",
+    callbacks: Sequence[Callback] = (),
+    workers: Workers | int | None = None,
+    verbose: bool = True,
+    label: str = "",
+    check_stop: Callable[[], None] = lambda: None,
+) -> Trains:
+    """Creates a run, or takes up the one that is there, and goes on to its end.
 
     Args:
-        training: before its first generation.
-        run: the run's folder.
-        method: recorded with its settings; a resume must have the same.
-        begins: how a new run is called, as ``"Illuminating"``.
-        details: what follows the task's name.
-        layout: of progress.
+        kind: how it is trained.
+        config: task, policy, seed and length of the run.
+        settings: the method's own.
+        path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
-        preset: recorded as where the configuration comes from.
-        team: the workers, if they evaluate.
-        check_stop: called often; raises an exception to end the run.
-        callbacks: told of each generation.
+        preset: recorded as where ``config`` comes from.
+        callbacks: told of each generation; one that returns ``True`` ends the run.
+        workers: who evaluates, as of :func:`jax_es.train_policy`.
         verbose: whether to show progress.
         label: what progress shows before the generation.
+        check_stop: called often; raises an exception to end the run, after a checkpoint
+            of the last finished generation.
+
+    Returns:
+        The training after its last generation.
 
     Raises:
-        ConfigError: if the run cannot be created or continued.
+        ConfigError: (a ``ValueError``) for bad input, before any work.
     """
-    config = training.config
-    with run.lock():
+    run, method = RunDirectory(Path(path)), settings.method()
+    config = _prepared(kind, config, settings, run, resume, workers)
+    with contextlib.ExitStack() as stack:
+        team = stack.enter_context(team_of(workers))
+        parts = kind.parts(config, settings, check_stop, team)
+        stack.callback(parts.close)
+        training, begins = kind.training(parts, settings), kind.begins
+        config = training.config
+        stack.enter_context(run.lock())
         if resume:
             check_method(run, method)
             check_resumable(run, config)
@@ -101,6 +139,7 @@ def run_method(
             begins = f"Resuming after generation {training.generation}:"
         else:
             run.create(config, preset, method=method)
+        details = kind.details(training)
         progress = session_progress(
             config,
             training,
@@ -108,7 +147,7 @@ def run_method(
             [opening(begins, config, training.mean, details, run.path)],
             resume=resume,
             label=label,
-            layout=layout,
+            layout=kind.layout,
             team=team,
             verbose=verbose,
         )
@@ -116,6 +155,65 @@ def run_method(
         run_session(training, run, progress, every, check_stop, callbacks)
     limits, done = training.limits_reached(), training.generation
     progress.message(ending(limits, done, training.total_env_steps))
+    return training
+
+
+def run_method_seeds(
+    kind: Kind,
+    config: TrainConfig,
+    settings: Any,
+    num_seeds: int,
+    path: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    workers: Workers | int | None = None,
+    **how: Any,
+) -> dict[int, dict[str, float]]:
+    """Runs several seeds, as ``--seeds`` does: an experiment.
+
+    Args:
+        kind: how they are trained.
+        config: of all runs; its ``seed`` is the first one's.
+        settings: the method's own.
+        num_seeds: how many runs.
+        path: the experiment's folder.
+        resume: continue the experiment that is there: finished seeds are skipped, the
+            unfinished one goes on, the rest begin.
+        workers: who evaluates.
+        **how: as :func:`run_method`'s; ``callbacks`` may also be a function that
+            returns those of a run by its folder.
+
+    Returns:
+        What came out of each seed, those of earlier calls included.
+
+    Raises:
+        ConfigError: (a ``ValueError``) for bad input, before any work.
+    """
+    folder = RunDirectory(Path(path), EXPERIMENT_FILE)
+    config = _prepared(kind, config, settings, folder, resume, workers)
+
+    def check(config: TrainConfig, seeds: range) -> None:
+        with contextlib.closing(kind.parts(config, settings, num_tasks=1)) as parts:
+            kind.training(parts, settings)
+
+    def train(config: TrainConfig, path: Path, **how: Any) -> dict[str, float]:
+        return kind.result(run_method(kind, config, settings, path, **how))
+
+    how |= {"workers": workers, "resume": resume, "method": settings.method()}
+    return run_seeds(folder, config, num_seeds, train, check, **how)
+
+
+def _prepared(
+    kind: Kind,
+    config: TrainConfig,
+    settings: Any,
+    run: RunDirectory,
+    resume: bool,
+    workers: Workers | int | None,
+) -> TrainConfig:
+    """Checks a configuration, and fills in the machine."""
+    num_members = kind.prepare(config, settings)
+    return for_run(config, run, resume, workers is not None, num_members)
 
 
 def check_keeps_policies(config: TrainConfig, what: str) -> None:

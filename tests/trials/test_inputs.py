@@ -124,7 +124,7 @@ def pipe(path):
 
 def better(lines):
     """Gives records another best evaluation."""
-    name = b'"best_evaluation_return": '
+    name = b'"evaluation/best_return": '
     return [line.replace(name, name + b"9") for line in lines]
 
 

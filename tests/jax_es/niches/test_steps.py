@@ -92,9 +92,7 @@ class TestSteps:
 
     def test_children(self, scripted, monkeypatch):
         poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.25, (39.0,)))
-        poet._settings = dataclasses.replace(
-            SETTINGS, criterion_high=96.0, neighbours=1
-        )
+        poet.settings = dataclasses.replace(SETTINGS, criterion_high=96.0, neighbours=1)
         drawn = iter([0.15, 0.27, 0.15, 0.24, 0.9, 0.0, 0.45, 0.03])
         monkeypatch.setattr(
             poet.mutator, "mutated", lambda rng, parent: np.array([next(drawn)])
@@ -125,21 +123,21 @@ class TestSteps:
 
     def test_without_transfers_a_child_has_its_parents_policy(self, scripted):
         poet = scripted((0.0, 0.25, (75.0,)), (0.5, 0.5, (60.0,)))
-        poet._settings = dataclasses.replace(SETTINGS, transfer_every=0)
+        poet.settings = dataclasses.replace(SETTINGS, transfer_every=0)
         child = poet.niches[0]._replace(terrain=np.array([0.5]), scores=(75.0,))
         assert value(poet._begun(child).mean) == pytest.approx(0.25)
 
     def test_novelty(self, scripted):
         poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.5, (100.0,)))
-        poet._settings = dataclasses.replace(SETTINGS, neighbours=1)
+        poet.settings = dataclasses.replace(SETTINGS, neighbours=1)
         terrains = [np.array([slope]) for slope in (0.1, 0.3, 0.9)]
         np.testing.assert_allclose(poet._novelty(terrains), [0.1, 0.2, 0.4], rtol=1e-6)
-        poet._settings = dataclasses.replace(poet._settings, novelty="pata-ec")
+        poet.settings = dataclasses.replace(poet.settings, novelty="pata-ec")
         # Scores of both: 90 60 (flat first), 70 80, 20 (10) 60; as in niches 0 and 1
         # either the one or the other is better, so that nothing is novel.
         np.testing.assert_allclose(poet._novelty(terrains), 0.0, atol=1e-7)
         assert poet._trials.evaluated == [10]
         # Equal ranks are: both are too good (0.25 with a bound of 70).
-        poet._settings = dataclasses.replace(poet._settings, criterion_high=70.0)
+        poet.settings = dataclasses.replace(poet.settings, criterion_high=70.0)
         found = poet._novelty([np.array([0.25])])
         np.testing.assert_allclose(found, [np.sqrt(0.5)], rtol=1e-6)

@@ -21,12 +21,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_robot.md"
 FILES = re.compile(r'```(?:python|xml) title="(.*?)"\n(.*?)```', re.DOTALL)
 OTHERS = """
 import numpy as np
-from jax_es.envs import mujoco_tasks
+from jax_es.envs import mujoco_walkers
 from jax_es.envs.robot import register
 from my_robot import Worm
 
-class MyCheetah(mujoco_tasks.HalfCheetah): pass
-class MyAnt(mujoco_tasks.Ant): pass
+class MyCheetah(mujoco_walkers.HalfCheetah): pass
+class MyAnt(mujoco_walkers.Ant): pass
 class NoModel(Worm): model_file = "none.xml"
 class NoRange(Worm): model_file = "no_range.xml"
 class OneArray(Worm):
