@@ -46,10 +46,11 @@ StrategyName: TypeAlias = Literal[
     "cem",
     "ga",
     "novelty",
+    "guided",
 ]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 OBJECTIVES = ("return", "commanded-return")
-ESTIMATING: tuple[StrategyName, ...] = ("openai-es", "novelty")
+ESTIMATING: tuple[StrategyName, ...] = ("openai-es", "novelty", "guided")
 """Those that estimate a gradient from antithetic pairs, and hold no members."""
 
 NamedStrategy: TypeAlias = Annotated[
@@ -92,8 +93,8 @@ class ESConfig:
 
     strategy: NamedStrategy = "openai-es"
     """What searches, of ours by name or module:Name; --strategy for short. All but
-    openai-es and novelty hold their members in memory (ga their parents), and read of
-    these options num_pairs, sigma, common_seeds, episodes_per_member,
+    openai-es, novelty and guided hold their members in memory (ga their parents), and
+    read of these options num_pairs, sigma, common_seeds, episodes_per_member,
     healthy_reward_weight, control_cost_weight, objective with its own, and kwargs."""
     kwargs: Annotated[dict[str, Any], tyro.conf.Fixed] = dataclasses.field(
         default_factory=dict

@@ -21,6 +21,7 @@ from jax_es.models.config import (
 )
 
 if TYPE_CHECKING:
+    from jax_es.models.critic import TwinCritic
     from jax_es.models.decision_transformer import DecisionTransformerPolicy
     from jax_es.models.history import HistoryActor
     from jax_es.models.make import make_policy
@@ -40,6 +41,7 @@ _HOME = {
     "DecisionTransformerPolicy": "decision_transformer",
     "DiscreteActions": "policy",
     "HistoryActor": "history",
+    "TwinCritic": "critic",
     "make_policy": "make",
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "MLPConfig",
     "MultiDiscreteActions",
     "PolicyConfig",
+    "TwinCritic",
     "make_policy",
 ]
 

@@ -27,6 +27,7 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
+from jax_es.es.guided import GuidedOptions
 from jax_es.es.noise import FullNoise, make_noise
 from jax_es.es.novelty import NoveltyOptions
 from jax_es.models import DecisionTransformerConfig
@@ -67,7 +68,11 @@ OF_OTHERS = {
 }
 OF_OTHERS |= {"strategy", "objective", "fine-tune", "es.objective-kwargs.weight"}
 OF_OTHERS |= {"es.objective-kwargs.NAME", "es.kwargs.NAME", "es.kwargs.extra_std"}
-OF_OTHERS |= {f"es.kwargs.{field.name}" for field in dataclasses.fields(NoveltyOptions)}
+OF_OTHERS |= {
+    f"es.kwargs.{field.name}"
+    for options in (NoveltyOptions, GuidedOptions)
+    for field in dataclasses.fields(options)
+}
 OF_OTHERS |= {
     "strict",
     *("build-arg", "generate", "gpus"),

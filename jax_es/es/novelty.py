@@ -20,7 +20,6 @@ same. With more, the archive lacks what M − 1 parents have become since, at mo
 """
 
 import dataclasses
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,13 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jax_es.checks import ConfigError, Count, Share, check_fields, check_types, require
+from jax_es.checks import Count, Share, check_fields, require
 from jax_es.config import ESConfig
 from jax_es.es.noise import Noise
 from jax_es.es.openai_es import ESState, WeightedSum, openai_es
 from jax_es.es.optimizers import make_optimizer
 from jax_es.es.population import AntitheticPopulation
-from jax_es.es.strategy import Behaviour, StrategyFunctions
+from jax_es.es.strategy import Behaviour, StrategyFunctions, read_options
 from jax_es.types import PyTree
 
 ADAPTIVE = "adaptive"
@@ -75,20 +74,7 @@ def novelty_options(given: Mapping[str, Any]) -> NoveltyOptions:
     Raises:
         ConfigError: for an unknown name, or a value that cannot be.
     """
-    hints = typing.get_type_hints(NoveltyOptions)
-    for name in given:
-        require(
-            name in hints,
-            f"es.kwargs.{name}: novelty has no hyperparameter {name}; it has "
-            f"{', '.join(sorted(hints))}.",
-        )
-    try:
-        check_types(dict(given), **{name: hints[name] for name in given})
-    except TypeError as error:
-        raise ConfigError(
-            f"es.kwargs.{error}; leave it out for the published one."
-        ) from error
-    return NoveltyOptions(**given)
+    return read_options(NoveltyOptions, "novelty", given)
 
 
 class NoveltyState(NamedTuple):

@@ -87,8 +87,8 @@ class OpenAIES(NamedTuple):
             multiple of the configuration's ``num_pairs``. It is the next two in turn,
             for strategies that weigh pairs by more than fitness.
         weigh: ``fitness → weights [N]``, by the configuration's shaping.
-        follow: ``(state, weights [N], fitness) → (state, info)``; fitness is counted,
-            no more.
+        follow: ``(state, weights [N], fitness, lean) → (state, info)``; fitness is
+            counted, no more. ``lean``, if given, makes another sum of Σ wᵢ εᵢ.
         noise: the noise family.
     """
 
@@ -96,7 +96,7 @@ class OpenAIES(NamedTuple):
     ask: Callable[[ESState], AntitheticPopulation]
     tell: Callable[[ESState, ArrayLike], tuple[ESState, ESInfo]]
     weigh: Callable[[ArrayLike], jax.Array]
-    follow: Callable[[ESState, jax.Array, ArrayLike], tuple[ESState, ESInfo]]
+    follow: Callable[..., tuple[ESState, ESInfo]]
     noise: Noise
 
 
@@ -158,10 +158,13 @@ def openai_es(
         return shape(fitness)
 
     def follow(
-        state: ESState, weights: jax.Array, fitness: ArrayLike
+        state: ESState,
+        weights: jax.Array,
+        fitness: ArrayLike,
+        lean: Callable[[PyTree], PyTree] = lambda total: total,
     ) -> tuple[ESState, ESInfo]:
         num_pairs = len(weights)
-        total = weighted_sum(ask(state).key, weights, state.mean)
+        total = lean(weighted_sum(ask(state).key, weights, state.mean))
         # Without a schedule the division is done in double precision.
         if sigma:
             factor = 1.0 / (2 * num_pairs * sigma_of(state))

@@ -1,8 +1,8 @@
 """Strategies by name: ``jax_es.strategy``, and what ``--strategy`` chooses.
 
-All but OpenAI-ES and novelty search hold a generation's members in memory, the genetic
-algorithm their parents. θ and σ are the run's own, whatever the algorithm calls them;
-the rest are its hyperparameters by evosax' names.
+All but OpenAI-ES, novelty search and guided ES hold a generation's members in memory,
+the genetic algorithm their parents. θ and σ are the run's own, whatever the algorithm
+calls them; the rest are its hyperparameters by evosax' names.
 """
 
 import dataclasses
@@ -43,6 +43,7 @@ from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
 from jax_es.es.evosax_bridge import evosax_strategy
 from jax_es.es.genetic import genetic
+from jax_es.es.guided import guided
 from jax_es.es.noise import make_noise
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
@@ -162,6 +163,8 @@ def strategy(
     match name:
         case "openai-es":
             return openai_es(config, make_noise(config))
+        case "guided":
+            return guided(config, make_noise(config))
         case "novelty":
             require(
                 descriptor_size >= 1,

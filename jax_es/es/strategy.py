@@ -1,12 +1,16 @@
 """What every strategy is: pure functions over an explicit state."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
 
+from jax_es.checks import ConfigError, check_types, require
 from jax_es.types import PyTree
+
+T = TypeVar("T")
 
 
 class StrategyState(Protocol):
@@ -71,3 +75,30 @@ class Behaviour(NamedTuple):
     worth: float
     """What makes θ the best one so far: the mean return of its evaluation, −∞ if one is
     not finite, or minus its error under commanded returns."""
+
+
+def read_options(cls: type[T], name: str, given: Mapping[str, Any]) -> T:
+    """Reads a configuration's ``es.kwargs`` into a strategy's own dataclass.
+
+    Args:
+        cls: the dataclass.
+        name: of the strategy.
+        given: values by name.
+
+    Raises:
+        ConfigError: for an unknown name, or a value that cannot be.
+    """
+    hints = typing.get_type_hints(cls)
+    for option in given:
+        require(
+            option in hints,
+            f"es.kwargs.{option}: {name} has no hyperparameter {option}; it has "
+            f"{', '.join(sorted(hints))}.",
+        )
+    try:
+        check_types(dict(given), **{option: hints[option] for option in given})
+    except TypeError as error:
+        raise ConfigError(
+            f"es.kwargs.{error}; leave it out for the default."
+        ) from error
+    return cls(**given)

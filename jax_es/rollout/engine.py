@@ -29,6 +29,7 @@ import numpy as np
 
 from jax_es.checks import require
 from jax_es.es.population import Population
+from jax_es.es.replay import Transitions
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.evaluator import (
     NOTHING,
@@ -120,7 +121,7 @@ class Rollout:
         num_devices = self._devices.count
         num_lanes = num_devices * len(self._envs)
         queue = TaskQueue(tasks.member, population.members_per_group, num_lanes)
-        record = _Record(len(tasks.member), self._envs[0], self._reported)
+        record = _Record(tasks, self._envs[0], self._reported)
         groups = [
             _Group(env, self._programs, shared, tasks, queue, record, lanes.tolist())
             for env, lanes in zip(
@@ -145,10 +146,14 @@ class Rollout:
 class _Record:
     """What one call of :meth:`Rollout.evaluate` gathers, over all groups."""
 
-    def __init__(self, num_tasks: int, env: VectorEnv, reported: Reported) -> None:
+    def __init__(self, tasks: Tasks, env: VectorEnv, reported: Reported) -> None:
+        num_tasks = len(tasks.member)
         size = int(np.prod(env.single_observation_space.shape))
         descriptor_size = getattr(env, "descriptor_size", 0)
         self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size, reported)
+        # Blocks of steps, each after its tasks and timesteps; None if none is kept.
+        self.steps: list[tuple] | None = None if tasks.recorded is None else []
+        self._action_size = int(np.prod(env.single_action_space.shape))
         self.statistics = self.of_tasks.observations
         self.num_done = self.env_steps = self.computed_steps = 0
         self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
@@ -160,6 +165,23 @@ class _Record:
             env_steps=self.env_steps,
             computed_steps=self.computed_steps,
             seconds=self.seconds,
+            transitions=self._transitions(),
+        )
+
+    def _transitions(self) -> Transitions | None:
+        """Returns the steps that were kept, whatever order they came in."""
+        if self.steps is None:
+            return None
+        empty = Transitions.empty(0, self.statistics.sum.size, self._action_size)
+        blocks = [(np.zeros(0, int), np.zeros(0, int), *empty), *self.steps]
+        columns = zip(*blocks, strict=True)
+        task, time_, *fields = (np.concatenate(column) for column in columns)
+        order = np.lexsort((time_, task))
+        return Transitions(
+            *(
+                field[order].astype(like.dtype, copy=False)
+                for field, like in zip(fields, empty, strict=True)
+            )
         )
 
     def progress(self) -> RolloutProgress:
@@ -217,6 +239,7 @@ class _Group:
         self._task = np.full(num_slots, IDLE)
         self._limit = np.zeros(num_slots, np.int32)
         self._observed = np.zeros(num_slots, bool)
+        self._recorded = np.zeros(num_slots, bool)
         self._return = np.zeros(num_slots)
         self._healthy_reward = np.zeros(num_slots)
         self._sums = {name: np.zeros(num_slots) for name in record.of_tasks.sums}
@@ -244,9 +267,20 @@ class _Group:
         if not live.any():
             return
         actions = self._take_actions()
+        kept = live & self._recorded
+        before = self._observation[kept] if kept.any() else None  # a copy
         with self._record.timed("environment"):
             observation, reward, terminated, truncated, info = self._env.step(actions)
         self._observation = observation
+        if before is not None and self._record.steps is not None:
+            healthy = info.get(HEALTHY_REWARD, np.zeros(len(live)))
+            after = (reward, healthy, observation, terminated)
+            self._record.steps.append(
+                (
+                    *(self._task[kept], self._length[kept], before, actions[kept]),
+                    *(np.asarray(field)[kept] for field in after),
+                )
+            )
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN
             self._return[live] += reward[live]
         if HEALTHY_REWARD in info:
@@ -398,6 +432,8 @@ class _Group:
         self._reward[envs] = 0.0
         self._limit[envs] = self._tasks.max_steps[tasks]
         self._observed[envs] = self._tasks.observed[tasks]
+        if self._tasks.recorded is not None:
+            self._recorded[envs] = self._tasks.recorded[tasks]
 
     def _narrow(self) -> None:
         """Packs the live slots into a narrower program, if the queue is dry."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from jax_es.es.population import Population
+from jax_es.es.replay import Transitions
 from jax_es.rollout.observation_statistics import (
     UNCHANGED,
     ObservationStatistics,
@@ -60,6 +61,8 @@ class EpisodeResults(NamedTuple):
     """What each episode last reported, likewise; NaN where it did not."""
     commands: np.ndarray | None = None
     """The returns that episodes were asked for; None if they were not."""
+    transitions: Transitions | None = None
+    """The steps of the recorded episodes of this call; None if none was recorded."""
 
     @classmethod
     def empty(

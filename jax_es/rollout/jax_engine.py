@@ -118,6 +118,11 @@ class JaxRollout:
             "environments in JAX know no variations; leave rollout.variation_range and "
             "--variation out.",
         )
+        require(
+            tasks.recorded is None,
+            "environments in JAX keep no steps of episodes; choose a strategy that "
+            "learns from none, such as --strategy openai-es.",
+        )
         began, num_tasks = time.perf_counter(), len(tasks.member)
         normalizer = view.normalizer(self._observation.shape, self._observation.dtype)
         shared = self._devices.share(Shared(population, *normalizer, view.reference))

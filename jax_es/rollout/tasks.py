@@ -23,6 +23,7 @@ class Tasks(NamedTuple):
             it to the policy.
         variation: ``[E, V]`` float64, how the environment differs from its ordinary
             self, as its ``reset(options={"variation": …})`` reads it; None for none.
+        recorded: bool, whether its steps are kept; None for none.
     """
 
     member: np.ndarray
@@ -31,6 +32,7 @@ class Tasks(NamedTuple):
     observed: np.ndarray
     command: np.ndarray | None = None
     variation: np.ndarray | None = None
+    recorded: np.ndarray | None = None
 
     def asked_for(self, target_return: float) -> "Tasks":
         """Returns these tasks, each of which asks for the same return."""

@@ -226,6 +226,11 @@ def make_policy(
         raise ConfigError(str(error)) from error
 
 
+def make_twin_critic(observation_size: int, action_size: int, width: int) -> Any:
+    """Builds the networks of a critic, with ``init`` and ``apply``."""
+    return models.TwinCritic(observation_size, action_size, width)
+
+
 def takes_images(kind: type[PolicyConfig]) -> bool:
     """Returns whether a kind of policy reads images; the others read vectors."""
     return issubclass(kind, models.IMAGE_POLICIES)

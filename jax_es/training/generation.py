@@ -77,6 +77,9 @@ class TrainState(NamedTuple):
     best_fitness: PyTree = ()
     """The highest mean fitness of θ's evaluations so far, where the objective is of the
     user's own, else ``()``."""
+    critic: PyTree = ()
+    """:class:`~jax_es.es.critic.CriticState` of a strategy that a critic guides, with
+    its replay buffer, else ``()``; the checkpoint ``best`` has none."""
 
 
 def initial_state(
@@ -107,6 +110,7 @@ def initial_state(
         num_pairs=() if es.interactions_per_generation is None else es.num_pairs,
         commands=initial_commands(es),
         best_fitness=() if parts.own_objective is None else -math.inf,
+        critic=() if parts.guidance is None else parts.guidance.initial(),
     )
     return place(parts, state)
 
@@ -205,9 +209,10 @@ def run_generation(
     members = population_tasks(
         config, generation, state.step_cap, size, asks, parts.env
     )
-    result = parts.rollout.evaluate(
-        population, evaluation.followed_by(members), view(config, state), on_step
-    )
+    tasks = evaluation.followed_by(members)
+    if parts.guidance is not None:
+        tasks = parts.guidance.recording(tasks)
+    result = parts.rollout.evaluate(population, tasks, view(config, state), on_step)
     num_episodes = config.evaluation.num_episodes
     evaluated = result.episodes(slice(None, num_episodes))
     told = result.episodes(slice(num_episodes, None))
@@ -221,7 +226,6 @@ def run_generation(
     if getattr(parts.strategy, "descriptor_size", 0) > 0:
         seen += (behaviour(told, members.member, evaluated, judged),)
     es_state, info = jax.block_until_ready(parts.strategy.tell(state.es, *seen))
-    finished = time.perf_counter()
     new_state = judged.state._replace(
         es=es_state,
         observation_statistics=merge(state.observation_statistics, result.observations),
@@ -230,6 +234,8 @@ def run_generation(
         total_env_steps=state.total_env_steps + result.env_steps,
         commands=next_commands(config.es, judged.state.commands, told.returns),
     )
+    new_state, of_critic = guided_by(parts, new_state, result)
+    finished = time.perf_counter()
     seconds = {
         **result.seconds,
         "update": finished - update_started,
@@ -237,7 +243,7 @@ def run_generation(
     }
     reported = info._asdict()
     reported.pop("num_nonfinite", None)  # of members, where the record counts episodes
-    own = reported.pop("own", {})
+    own = {**reported.pop("own", {}), **of_critic}
     record = GenerationRecord(
         generation=generation,
         phase=state.phase.index + 1 if state.phase else 0,
@@ -253,8 +259,35 @@ def run_generation(
         seconds_elapsed=elapsed(),
         **rollout_fields(told, evaluated, seconds),
     )
-    best = judged.state if judged.is_best else None
+    # Nobody goes on from the best state: what it would learn by is left out.
+    best = judged.state._replace(critic=()) if judged.is_best else None
     return Generation(new_state, best, record, evaluated, told, told_fitness, info)
+
+
+def guided_by(
+    parts: Parts, state: TrainState, results: EpisodeResults
+) -> tuple[TrainState, dict[str, float]]:
+    """Lets the critic learn, if there is one, and show the strategy a direction.
+
+    Args:
+        parts: of the run.
+        state: after the update.
+        results: of the generation that led to it.
+
+    Returns:
+        The state, and numbers of the critic's by name.
+    """
+    if parts.guidance is None:
+        return state, {}
+    finished, seen = int(state.es.generation), view(parts.config, state)
+    learned = parts.guidance.learn(
+        *(state.critic, results, state.es.mean, seen, finished)
+    )
+    direction = parts.devices.share(learned.direction)
+    strategy: Any = parts.strategy
+    es = jax.block_until_ready(strategy.guide(state.es, direction))
+    numbers = {"critic_loss": learned.loss, "critic_value": learned.value}
+    return state._replace(es=es, critic=learned.state), numbers
 
 
 def view(config: TrainConfig, state: TrainState) -> View:

@@ -182,7 +182,8 @@ class PolicyTraining:
             evaluation_fitness=judged.fitness,
             **record_fields(asks, judged.state.commands, judged.error),
         )
-        best = (self.generation, judged.state) if judged.is_best else None
+        best = judged.state._replace(critic=())
+        best = (self.generation, best) if judged.is_best else None
         return Step(record, state, best)
 
 

@@ -15,6 +15,7 @@ from jax_es.checks import is_own, require
 from jax_es.config import ESTIMATING
 from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.distributed.workers import Workers
+from jax_es.es.guided import GuidedES, guided
 from jax_es.es.noise import make_noise
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
@@ -43,6 +44,7 @@ from jax_es.training.custom import (
     make_own_strategy,
     tried,
 )
+from jax_es.training.guidance import Guidance, make_guidance
 from jax_es.training.load_policy import check_asked
 from jax_es.training.objective import Objective, reported_for
 from jax_es.training.shards import block_size, on_one_core, shard_size
@@ -86,6 +88,8 @@ class Parts(EvaluationParts):
     strategy: Strategy
     own_objective: Objective | None = None
     """The user's own; None where what counts is one of ours."""
+    guidance: Guidance | None = None
+    """What shows the strategy the way, if it is one that follows."""
 
 
 def build(
@@ -153,10 +157,17 @@ def build(
             state = _shape(lambda key: strategy.init(key, parts.policy.init(key)))
             population = jax.eval_shape(strategy.ask, state)
         _check_fits(parts, state, population)
+        guidance = None
+        if isinstance(strategy, GuidedES):
+            guidance = make_guidance(
+                *(config, parts.policy, parts.env, strategy.options),
+                has_workers=workers is not None,
+                on_call=on_call,
+            )
         if evaluator is not None:
             parts = dataclasses.replace(parts, rollout=evaluator, workers=workers)
         stack.pop_all()
-    return Parts(**vars(parts), strategy=strategy, own_objective=own)
+    return Parts(**vars(parts), strategy=strategy, own_objective=own, guidance=guidance)
 
 
 def _task(config: TrainConfig) -> str:
@@ -195,6 +206,8 @@ def make_strategy(
         weighted_sum = evaluator.weighted_sum(block_size(es), on_call)
     if es.strategy == "openai-es":
         return openai_es(es, noise, weighted_sum)
+    if es.strategy == "guided":
+        return guided(es, noise, weighted_sum)
     env = parts.config.env
     given = " ".join(env.descriptor)
     require(

@@ -107,12 +107,12 @@ def test_help_leaves_out_what_only_games_or_obedience_need(capsys):
     assert "--es.sigma FLOAT" in short
 
 
-@pytest.mark.parametrize("strategy", ["openai-es", "cma-es", "pgpe", "novelty"])
+@pytest.mark.parametrize("strategy", ["openai-es", "cma-es", "pgpe", "guided"])
 def test_help_leaves_out_what_a_strategy_does_not_read(strategy, capsys):
     with pytest.raises(SystemExit):
         train.main(["hopper", "--strategy", strategy, "--help-all"])
     text = capsys.readouterr().out
-    estimates = strategy in ("openai-es", "novelty")
+    estimates = strategy in ("openai-es", "guided")
     assert ("--es.learning-rate FLOAT" in text) == estimates
     assert ("--es.shaping" in text) == (estimates or strategy == "pgpe")
     assert "--es.sigma FLOAT" in text

@@ -1,0 +1,214 @@
+"""A critic that learns from the population's steps, and where it would move θ.
+
+It is TD3's (Fujimoto et al. 2018, arXiv 1802.09477), of the policy μ_θ itself: with two
+networks Q₁, Q₂ and their slow copies Q′, a step (o, a, r, o′) has the target
+
+    y = r + γ · min Q′(o′, μ_θ(o′) + noise),   without the second part at a task's end,
+
+and both learn (Q(o, a) − y)² from batches of a store of steps. The deterministic policy
+gradient ∇_θ mean Q₁(o, μ_θ(o)) is the direction that guided ES leans towards.
+
+There is no actor beside θ: one that climbs on for itself leaves what the population has
+tried, and the critic knows nothing there. No time is measured: a generation of as many
+environment steps makes as many gradient steps, so a resumed run makes the same.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jax_es.es.guided import GuidedOptions
+from jax_es.es.replay import Replay, Transitions, empty_replay, remember
+from jax_es.types import PyTree
+
+NOISE_BOUND = 2.5
+"""Bound of the noise on targets' actions, in its standard deviations."""
+
+STEPS_PER_CALL = 1000
+"""Gradient steps of one call on the device: what a stop signal waits for, a second or
+two."""
+
+
+class CriticState(NamedTuple):
+    """What the critic's next generation depends on; NumPy arrays and numbers."""
+
+    weights: PyTree
+    """Of Q₁ and Q₂."""
+    targets: PyTree
+    """Of their slow copies."""
+    optimizer_state: PyTree
+    """optax's of Adam."""
+    num_updates: int
+    """Gradient steps so far."""
+    owed: float
+    """Part of a gradient step that the last generation left over, in [0, 1)."""
+    replay: Replay
+    """The latest steps of the population and of θ."""
+
+
+class Learned(NamedTuple):
+    """What a generation of the critic comes to."""
+
+    state: CriticState
+    direction: PyTree
+    """Like θ, ∇_θ of the mean value; zeros if nothing was learned."""
+    loss: float
+    """Mean of (Q − y)² over the generation's gradient steps; NaN without any."""
+    value: float
+    """Mean value of μ_θ's actions, over the batches of the direction."""
+
+
+class Critic(NamedTuple):
+    """Pure functions over :class:`CriticState`.
+
+    Attributes:
+        init: ``key → state``.
+        learn: ``(state, steps, θ, (mean, std, clip), key) → Learned``. Steps are the
+            generation's :class:`~jax_es.es.replay.Transitions`; θ, what sees
+            observations normalised by the three, the policy that is judged.
+    """
+
+    init: Callable[[jax.Array], CriticState]
+    learn: Callable[..., Learned]
+
+
+def td3_critic(
+    options: GuidedOptions,
+    init: Callable[[jax.Array], PyTree],
+    values: Callable[[PyTree, jax.Array, jax.Array], jax.Array],
+    act: Callable[[PyTree, jax.Array], jax.Array],
+    unit: Callable[[jax.Array], jax.Array],
+    sizes: tuple[int, int],
+    healthy_reward_weight: float = 1.0,
+    on_call: Callable[[], None] = lambda: None,
+) -> Critic:
+    """Builds a critic.
+
+    Args:
+        options: its hyperparameters.
+        init: ``key → weights`` of both networks.
+        values: ``(weights, observations [B, O], actions [B, A]) → [2, B]``.
+        act: ``(θ, observation [O]) → action [A]``, differentiable in θ, in the
+            environment's own unit.
+        unit: actions in the environment's unit → in [−1, 1].
+        sizes: O and A.
+        healthy_reward_weight: share of the reward for staying healthy that counts.
+        on_call: called every :data:`STEPS_PER_CALL` gradient steps, for instance to
+            notice a stop signal.
+    """
+    optimizer = optax.adam(options.critic_learning_rate)
+    noise_bound = NOISE_BOUND * options.target_noise
+
+    def of_policy(mean: PyTree, observations: Any) -> jax.Array:
+        return unit(jax.vmap(act, in_axes=(None, 0))(mean, observations))
+
+    def batch(key: jax.Array, steps: Transitions, size: jax.Array) -> Transitions:
+        rows = jax.random.randint(key, (options.batch_size,), 0, size)
+        return Transitions(*(field[rows] for field in steps))
+
+    def loss(
+        weights: PyTree, targets: PyTree, mean: PyTree, seen: Any, own: Transitions, key
+    ) -> jax.Array:
+        after = seen(own.next_observations)
+        actions = of_policy(mean, after)
+        noise = options.target_noise * jax.random.normal(key, actions.shape)
+        noise = jnp.clip(noise, -noise_bound, noise_bound)
+        to_come = values(targets, after, jnp.clip(actions + noise, -1.0, 1.0))
+        rewards = own.rewards - (1.0 - healthy_reward_weight) * own.healthy_rewards
+        goes_on = 1.0 - own.terminated
+        wanted = rewards + options.discount * goes_on * to_come.min(axis=0)
+        found = values(weights, seen(own.observations), unit(own.actions))
+        return jnp.mean((found - jax.lax.stop_gradient(wanted)) ** 2)
+
+    @jax.jit
+    def descend(learner, steps: Transitions, size, mean, view, key, first, end):
+        """Takes gradient steps ``first`` … ``end`` − 1; returns also their loss."""
+
+        def step(i: jax.Array, carry: Any) -> Any:
+            (weights, targets, optimizer_state), total = carry
+            batch_key, noise_key = jax.random.split(jax.random.fold_in(key, i))
+            own = batch(batch_key, steps, size)
+            found, gradient = jax.value_and_grad(loss)(
+                weights, targets, mean, _seen(view), own, noise_key
+            )
+            change, optimizer_state = optimizer.update(gradient, optimizer_state)
+            weights = optax.apply_updates(weights, change)
+            targets = optax.incremental_update(weights, targets, options.target_rate)
+            return (weights, targets, optimizer_state), total + found
+
+        return jax.lax.fori_loop(first, end, step, (learner, jnp.float32(0.0)))
+
+    @jax.jit
+    def point(weights: PyTree, steps: Transitions, size, mean, view, key):
+        """Returns the mean value of θ's actions, and its gradient."""
+
+        def worth(mean: PyTree, key: jax.Array) -> jax.Array:
+            observations = _seen(view)(batch(key, steps, size).observations)
+            actions = of_policy(mean, observations)
+            return values(weights, observations, actions)[0].mean()
+
+        def add(total: Any, key: jax.Array) -> tuple[Any, None]:
+            found = jax.value_and_grad(worth)(mean, key)
+            return jax.tree.map(jnp.add, total, found), None
+
+        nothing = jnp.float32(0.0), jax.tree.map(jnp.zeros_like, mean)
+        keys = jax.random.split(key, options.direction_batches)
+        total, _ = jax.lax.scan(add, nothing, keys)
+        return jax.tree.map(lambda leaf: leaf / options.direction_batches, total)
+
+    def begin(key: jax.Array) -> CriticState:
+        weights = jax.device_get(jax.jit(init)(key))
+        return CriticState(
+            weights=weights,
+            targets=jax.tree.map(np.copy, weights),
+            optimizer_state=jax.device_get(optimizer.init(weights)),
+            num_updates=0,
+            owed=0.0,
+            replay=empty_replay(options.replay_size, *sizes),
+        )
+
+    def learn(
+        state: CriticState, steps: Transitions, mean: PyTree, view: Any, key: jax.Array
+    ) -> Learned:
+        steps = steps.finite()
+        replay = remember(state.replay, steps)
+        mean = jax.device_get(mean)  # here one device learns, wherever θ is
+        due = state.owed + options.replay_ratio * len(steps.rewards)
+        count = int(due)
+        if not (replay.size and count):
+            nothing = jax.tree.map(np.zeros_like, mean)
+            state = state._replace(replay=replay, owed=due)
+            return Learned(state, nothing, np.nan, np.nan)
+        rows, size = jax.device_put((replay.steps, np.int32(replay.size)))
+        steps_key, point_key = jax.random.split(key)
+        learner: Any = state.weights, state.targets, state.optimizer_state
+        lost = 0.0
+        for first in range(0, count, STEPS_PER_CALL):
+            on_call()
+            ends = np.int32(first), np.int32(min(first + STEPS_PER_CALL, count))
+            learner, found = jax.device_get(
+                descend(learner, rows, size, mean, view, steps_key, *ends)
+            )
+            lost += float(found)
+        worth, direction = jax.device_get(
+            point(learner[0], rows, size, mean, view, point_key)
+        )
+        learned = CriticState(
+            *learner,
+            num_updates=state.num_updates + count,
+            owed=due - count,
+            replay=replay,
+        )
+        return Learned(learned, direction, lost / count, float(worth))
+
+    return Critic(begin, learn)
+
+
+def _seen(view: Any) -> Callable[[jax.Array], jax.Array]:
+    """Returns what makes observations as policies see them."""
+    mean, std, clip = view
+    return lambda observations: jnp.clip((observations - mean) / std, -clip, clip)
