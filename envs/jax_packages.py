@@ -5,6 +5,7 @@ once an environment of it is named.
 """
 
 import contextlib
+import copy
 import difflib
 import importlib
 import warnings
@@ -106,7 +107,13 @@ class BraxEnvironment:
             # Gymnasium's takes the OpenGL that there is when it begins; MuJoCo's own
             # takes what there was when the package was imported.
             module = importlib.import_module("gymnasium.envs.mujoco.mujoco_rendering")
-            data = mujoco.MjData(model)
+            model, data = copy.copy(model), mujoco.MjData(model)
+            # Floors have no end in the physics: in the picture it is far away, and
+            # their squares stay as large.
+            is_floor = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+            model.geom_size[is_floor, :2] *= 10
+            materials = np.unique(model.geom_matid[is_floor])
+            model.mat_texrepeat[materials[materials >= 0]] *= 10
             follows = model.cam_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED
             camera = int(np.argmax(follows)) if follows.any() else -1
             self._renderer = module.MujocoRenderer(
@@ -184,7 +191,8 @@ def make_jax(env_id: str, kwargs: Mapping[str, Any]) -> JaxEnvironment:
     """
     package, _, name = env_id.partition(":")
     try:
-        return PACKAGES[package](name, **kwargs)
+        with _silence():
+            return PACKAGES[package](name, **kwargs)
     except ImportError as error:
         raise ValueError(
             f"env_id: {env_id} needs a package that is not installed ({error}): pip "
@@ -212,7 +220,7 @@ def _check_known(package: str, name: str, known: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps back what a package's code is warned of while it is compiled."""
+    """Keeps back what a package's code warns or is warned of."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -10,7 +10,7 @@ core=${1:-0}
 shift || true
 tasks=("$@")
 [[ $# -gt 0 ]] || tasks=(cartpole breakout asterix freeway space-invaders
-  cartpole-balance cheetah-run ant)
+  cartpole-balance ant)
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
@@ -26,10 +26,6 @@ for task in "${tasks[@]}"; do
     cartpole-balance)
       options=(--env.id playground:CartpoleBalance --rollout.step-cap 200
         --rollout.num-slots 17 --max-env-steps 3000000)
-      ;;
-    cheetah-run)
-      options=(--env.id playground:CheetahRun --rollout.step-cap 200
-        --evaluation.num-episodes 4 --max-env-steps 4000000)
       ;;
     ant) options=(brax-ant) ;;
     *) echo "no task $task" >&2; exit 2 ;;

@@ -29,7 +29,13 @@ from jax_es.presets import (
     TUNED,
     preset,
 )
-from jax_es.train_config import differences, from_dict, policy_kind, to_dict
+from jax_es.train_config import (
+    JAX_PACKAGES,
+    differences,
+    from_dict,
+    policy_kind,
+    to_dict,
+)
 from jax_es.training import build as experiment
 from jax_es.training.build import (
     POLICY_KINDS,
@@ -146,6 +152,8 @@ def test_a_run_from_before_named_our_environments_otherwise():
 @pytest.mark.parametrize("name", [n for n in PRESETS if PRESETS[n].env.id])
 def test_a_preset_fits_its_environment(name):
     config = preset(name)
+    if (package := config.env.id.partition(":")[0]) in JAX_PACKAGES:
+        pytest.importorskip(package)
     env = make_env(config.env, 1, 1)
     own_limit = make_env(EnvConfig(config.env.id), 1, 1).max_episode_steps
     limit = env.max_episode_steps
