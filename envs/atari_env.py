@@ -29,7 +29,7 @@ from jax_es.envs.atari_game import (
     ram_and_change,
 )
 from jax_es.envs.atari_shares import deal
-from jax_es.envs.base import EpisodeVectorEnv, positive_int, thread_count
+from jax_es.envs.base import EpisodeVectorEnv, is_atari, positive_int, thread_count
 
 
 class AtariVectorEnv(EpisodeVectorEnv):
@@ -292,11 +292,6 @@ def single_atari_spec(game: str, **options: Any) -> Any:
     else:
         spec.max_episode_steps = chosen.limit
     return spec
-
-
-def is_atari(env_id: str) -> bool:
-    """Returns whether an environment's id is that of a game."""
-    return env_id.startswith("ALE/")
 
 
 def env_id_of(game: str) -> str:

@@ -287,3 +287,8 @@ def _seed(name: str, value: Any) -> int:
     if not is_integer or value < 0:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least 0")
     return int(value)
+
+
+def is_atari(env_id: str) -> bool:
+    """Returns whether an environment's id is that of a game."""
+    return env_id.startswith("ALE/")

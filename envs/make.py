@@ -9,8 +9,8 @@ from typing import Any
 
 import gymnasium
 
-from jax_es.envs.atari_env import AtariVectorEnv, is_atari
-from jax_es.envs.base import EpisodeVectorEnv
+from jax_es.envs.atari_env import AtariVectorEnv
+from jax_es.envs.base import EpisodeVectorEnv, is_atari
 from jax_es.envs.faults import being_made
 from jax_es.envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from jax_es.envs.mujoco_env import MujocoVectorEnv

@@ -19,9 +19,7 @@ The loop runs on the host and steps the environments; ``slots.py`` has the progr
 that the devices run.
 """
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,13 +27,14 @@ import numpy as np
 
 from jax_es.checks import require
 from jax_es.es.population import Population
-from jax_es.es.replay import Transitions
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.evaluator import (
     NOTHING,
     EpisodeResults,
+    Gathered,
     Reported,
     RolloutProgress,
+    reported_in,
 )
 from jax_es.rollout.observation_statistics import (
     UNCHANGED,
@@ -121,7 +120,7 @@ class Rollout:
         num_devices = self._devices.count
         num_lanes = num_devices * len(self._envs)
         queue = TaskQueue(tasks.member, population.members_per_group, num_lanes)
-        record = _Record(tasks, self._envs[0], self._reported)
+        record = Gathered(tasks, self._envs[0], self._reported)
         groups = [
             _Group(env, self._programs, shared, tasks, queue, record, lanes.tolist())
             for env, lanes in zip(
@@ -143,68 +142,6 @@ class Rollout:
         return record.result()
 
 
-class _Record:
-    """What one call of :meth:`Rollout.evaluate` gathers, over all groups."""
-
-    def __init__(self, tasks: Tasks, env: VectorEnv, reported: Reported) -> None:
-        num_tasks = len(tasks.member)
-        size = int(np.prod(env.single_observation_space.shape))
-        descriptor_size = getattr(env, "descriptor_size", 0)
-        self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size, reported)
-        # Blocks of steps, each after its tasks and timesteps; None if none is kept.
-        self.steps: list[tuple] | None = None if tasks.recorded is None else []
-        self._action_size = int(np.prod(env.single_action_space.shape))
-        self.statistics = self.of_tasks.observations
-        self.num_done = self.env_steps = self.computed_steps = 0
-        self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
-
-    def result(self) -> EpisodeResults:
-        """Returns what was gathered."""
-        return self.of_tasks._replace(
-            observations=self.statistics,
-            env_steps=self.env_steps,
-            computed_steps=self.computed_steps,
-            seconds=self.seconds,
-            transitions=self._transitions(),
-        )
-
-    def _transitions(self) -> Transitions | None:
-        """Returns the steps that were kept, whatever order they came in."""
-        if self.steps is None:
-            return None
-        empty = Transitions.empty(0, self.statistics.sum.size, self._action_size)
-        blocks = [(np.zeros(0, int), np.zeros(0, int), *empty), *self.steps]
-        columns = zip(*blocks, strict=True)
-        task, time_, *fields = (np.concatenate(column) for column in columns)
-        order = np.lexsort((time_, task))
-        return Transitions(
-            *(
-                field[order].astype(like.dtype, copy=False)
-                for field, like in zip(fields, empty, strict=True)
-            )
-        )
-
-    def progress(self) -> RolloutProgress:
-        """Returns how far the call has come."""
-        return RolloutProgress(
-            self.num_done,
-            len(self.of_tasks.returns),
-            self.env_steps,
-            self.computed_steps,
-            dict(self.seconds),
-        )
-
-    @contextlib.contextmanager
-    def timed(self, activity: str) -> Iterator[None]:
-        """Counts the time of a block as the activity's."""
-        started = time.perf_counter()
-        try:
-            with jax.profiler.TraceAnnotation(activity):  # named in profiles
-                yield
-        finally:
-            self.seconds[activity] += time.perf_counter() - started
-
-
 class _Group:
     """One group's slots in one call of :meth:`Rollout.evaluate`: what the host knows.
 
@@ -219,7 +156,7 @@ class _Group:
         shared: Shared,
         tasks: Tasks,
         queue: TaskQueue,
-        record: _Record,
+        record: Gathered,
         lanes: list[int],
     ) -> None:
         self._env, self._programs, self._shared = env, programs, shared
@@ -451,23 +388,3 @@ class _Group:
             self._slots, self._carry = self._programs.pack(
                 self._slots, self._carry, positions
             )
-
-
-def reported_in(
-    info: dict[str, Any], name: str, live: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns who reported a number in a step, and the numbers, both ``[num_envs]``.
-
-    Gymnasium's vector environments say in ``info["_name"]`` whose ``info`` had it.
-
-    Raises:
-        ConfigError: if it is no number.
-    """
-    values = np.asarray(info[name])
-    require(
-        values.ndim == 1 and values.dtype.kind in "biuf",
-        f"the objective asks for {name}, and the environment reports "
-        f"{values.dtype}{list(values.shape[1:])} under that name, no number; ask for "
-        "another one.",
-    )
-    return live & info.get(f"_{name}", True), values

@@ -1,11 +1,15 @@
 """What every evaluator is: population and tasks in, episode results out."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.es.population import Population
 from jax_es.es.replay import Transitions
 from jax_es.rollout.observation_statistics import (
@@ -15,6 +19,7 @@ from jax_es.rollout.observation_statistics import (
     initial_statistics,
 )
 from jax_es.rollout.tasks import Tasks
+from jax_es.types import VectorEnv
 
 
 class Reported(NamedTuple):
@@ -27,6 +32,10 @@ class Reported(NamedTuple):
 
 
 NOTHING = Reported()
+
+
+def never() -> None:
+    """Stops nothing: what ``check_stop`` is unless a program has one."""
 
 
 class EpisodeResults(NamedTuple):
@@ -141,3 +150,85 @@ class Evaluator(Protocol):
             on_step: called often. What it raises ends the evaluation.
         """
         ...
+
+
+class Gathered:
+    """What one call of ``Rollout.evaluate`` gathers, over all groups."""
+
+    def __init__(self, tasks: Tasks, env: VectorEnv, reported: Reported) -> None:
+        num_tasks = len(tasks.member)
+        size = int(np.prod(env.single_observation_space.shape))
+        descriptor_size = getattr(env, "descriptor_size", 0)
+        self.of_tasks = EpisodeResults.empty(num_tasks, descriptor_size, size, reported)
+        # Blocks of steps, each after its tasks and timesteps; None if none is kept.
+        self.steps: list[tuple] | None = None if tasks.recorded is None else []
+        self._action_size = int(np.prod(env.single_action_space.shape))
+        self.statistics = self.of_tasks.observations
+        self.num_done = self.env_steps = self.computed_steps = 0
+        self.seconds = {"policy": 0.0, "environment": 0.0, "noise": 0.0}
+
+    def result(self) -> EpisodeResults:
+        """Returns what was gathered."""
+        return self.of_tasks._replace(
+            observations=self.statistics,
+            env_steps=self.env_steps,
+            computed_steps=self.computed_steps,
+            seconds=self.seconds,
+            transitions=self._transitions(),
+        )
+
+    def _transitions(self) -> Transitions | None:
+        """Returns the steps that were kept, whatever order they came in."""
+        if self.steps is None:
+            return None
+        empty = Transitions.empty(0, self.statistics.sum.size, self._action_size)
+        blocks = [(np.zeros(0, int), np.zeros(0, int), *empty), *self.steps]
+        columns = zip(*blocks, strict=True)
+        task, time_, *fields = (np.concatenate(column) for column in columns)
+        order = np.lexsort((time_, task))
+        return Transitions(
+            *(
+                field[order].astype(like.dtype, copy=False)
+                for field, like in zip(fields, empty, strict=True)
+            )
+        )
+
+    def progress(self) -> RolloutProgress:
+        """Returns how far the call has come."""
+        return RolloutProgress(
+            self.num_done,
+            len(self.of_tasks.returns),
+            self.env_steps,
+            self.computed_steps,
+            dict(self.seconds),
+        )
+
+    @contextlib.contextmanager
+    def timed(self, activity: str) -> Iterator[None]:
+        """Counts the time of a block as the activity's."""
+        started = time.perf_counter()
+        try:
+            with jax.profiler.TraceAnnotation(activity):  # named in profiles
+                yield
+        finally:
+            self.seconds[activity] += time.perf_counter() - started
+
+
+def reported_in(
+    info: dict[str, Any], name: str, live: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns who reported a number in a step, and the numbers, both ``[num_envs]``.
+
+    Gymnasium's vector environments say in ``info["_name"]`` whose ``info`` had it.
+
+    Raises:
+        ConfigError: if it is no number.
+    """
+    values = np.asarray(info[name])
+    require(
+        values.ndim == 1 and values.dtype.kind in "biuf",
+        f"the objective asks for {name}, and the environment reports "
+        f"{values.dtype}{list(values.shape[1:])} under that name, no number; ask for "
+        "another one.",
+    )
+    return live & info.get(f"_{name}", True), values

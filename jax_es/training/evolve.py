@@ -23,7 +23,7 @@ from jax_es.config import ESConfig
 from jax_es.es.noise import make_noise
 from jax_es.es.openai_es import ESState, OpenAIES, openai_es
 from jax_es.rollout.devices import Devices, local_devices
-from jax_es.rollout.evaluator import RolloutProgress
+from jax_es.rollout.evaluator import RolloutProgress, never
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.changes import changed_jax, require_unchanged, warn_of_versions
 from jax_es.runs.checkpoint import Checkpoints
@@ -98,7 +98,7 @@ def evolve(
     chunk_size: int | None = None,
     num_devices: int | None = None,
     checkpoint_every: int = 1,
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
     callbacks: Sequence[Callback] = (),
     verbose: bool = True,
 ) -> EvolutionResult:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from jax_es.checks import is_own
 from jax_es.cli.progress import Progress
+from jax_es.rollout.evaluator import never
 from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -113,7 +114,7 @@ class PolicyTraining:
         self,
         parts: Parts,
         state: TrainState,
-        check_stop: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = never,
     ) -> None:
         self.config, self.state = parts.config, state
         self._parts, self._check_stop = parts, check_stop
@@ -191,7 +192,7 @@ def run_training(
     training: PolicyTraining,
     run: RunDirectory,
     progress: Progress,
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
     callbacks: Sequence[Callback] = (),
 ) -> TrainingResult:
     """Trains to the end of the run, as :func:`~jax_es.training.session.run_session`."""

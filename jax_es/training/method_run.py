@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from jax_es.checks import require
 from jax_es.cli.progress import Layout, ending, opening
 from jax_es.distributed.workers import Workers
+from jax_es.rollout.evaluator import never
 from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -96,7 +97,7 @@ def run_method(
     workers: Workers | int | None = None,
     verbose: bool = True,
     label: str = "",
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
 ) -> Trains:
     """Creates a run, or takes up the one that is there, and goes on to its end.
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.rollout.devices import release_programs
+from jax_es.rollout.evaluator import never
 from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EXPERIMENT_FILE, new_folder
@@ -60,7 +61,7 @@ def train_seeds(
     verbose: bool = True,
     preset: str | None = None,
     label: str = "",
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
 ) -> list[SeedResult]:
     """Trains an experiment, as ``python -m jax_es.train --seeds`` does.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from jax_es.checks import require
 from jax_es.cli.progress import Layout, Progress, nothing_left
 from jax_es.distributed.workers import Workers, shown
-from jax_es.rollout.evaluator import RolloutProgress
+from jax_es.rollout.evaluator import RolloutProgress, never
 from jax_es.runs.changes import take_over
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -71,7 +71,7 @@ def run_session(
     run: RunDirectory | None,
     progress: Progress,
     checkpoint_every: int = 1,
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
     callbacks: Sequence[Callback] = (),
 ) -> list[GenerationRecord]:
     """Goes on until a limit is reached, a callback ends the run, or something raises.

@@ -12,7 +12,8 @@ import numpy as np
 from jax_es import models
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig
-from jax_es.envs.atari_env import is_atari, make_single_atari_env, single_atari_spec
+from jax_es.envs.atari_env import make_single_atari_env, single_atari_spec
+from jax_es.envs.base import is_atari
 from jax_es.envs.faults import CheckedEnv, being_made
 from jax_es.envs.gymnasium_env import flattened
 from jax_es.envs.history import HistoryObservation

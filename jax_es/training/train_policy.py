@@ -19,6 +19,7 @@ from jax_es.distributed.session import open_workers
 from jax_es.distributed.workers import Workers
 from jax_es.phases import in_phase
 from jax_es.presets import preset as preset_of
+from jax_es.rollout.evaluator import never
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import new_folder
 from jax_es.runs.tracking import Callback
@@ -50,7 +51,7 @@ def train_policy(
     verbose: bool = True,
     preset: str | None = None,
     label: str = "",
-    check_stop: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = never,
 ) -> TrainingResult:
     """Trains one run, as ``python -m jax_es.train`` does.
 
