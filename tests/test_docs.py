@@ -139,6 +139,7 @@ def here(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("NAME", "first"):
         shutil.copytree(run, tmp_path / "runs" / name)
+    (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for page in PAGES:
