@@ -23,7 +23,7 @@ import pytest
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import seed_runs
 from jax_es.runs.metrics import METRICS_FILE
-from jax_es.runs.records import WALL_CLOCK_FIELDS
+from jax_es.runs.records import WALL_CLOCK_FIELDS, written
 from tests.trials.conftest import run
 from tests.trials.inputs import CLONE, TINY
 from tests.trials.processes import Processes
@@ -87,7 +87,7 @@ def recover(processes, folder, kind):
 def numbers(file: Path) -> list[dict]:
     """A file's records, without what wall-clocks say."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    names = {*WALL_CLOCK_FIELDS, "steps_per_second"}
+    names = {*map(written, WALL_CLOCK_FIELDS), "steps_per_second"}
     return [{k: v for k, v in x.items() if k not in names} for x in lines]
 
 
