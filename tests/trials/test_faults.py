@@ -87,7 +87,8 @@ def recover(processes, folder, kind):
 def numbers(file: Path) -> list[dict]:
     """A file's records, without what wall-clocks say."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    names = {*map(written, WALL_CLOCK_FIELDS), "steps_per_second"}
+    # Epochs of cloning have no groups.
+    names = {*WALL_CLOCK_FIELDS, *map(written, WALL_CLOCK_FIELDS), "steps_per_second"}
     return [{k: v for k, v in x.items() if k not in names} for x in lines]
 
 
