@@ -82,6 +82,7 @@ def td3_critic(
     values: Callable[[PyTree, jax.Array, jax.Array], jax.Array],
     act: Callable[[PyTree, jax.Array], jax.Array],
     unit: Callable[[Any], jax.Array],
+    normalize: Callable[..., Any],
     sizes: tuple[int, int],
     healthy_reward_weight: float = 1.0,
     on_call: Callable[[], None] = lambda: None,
@@ -95,6 +96,7 @@ def td3_critic(
         act: ``(θ, observation [O]) → action [A]``, differentiable in θ, in the
             environment's own unit.
         unit: actions in the environment's unit → in [−1, 1].
+        normalize: ``(observations, mean, std, clip)`` → as policies see them.
         sizes: O and A.
         healthy_reward_weight: share of the reward for staying healthy that counts.
         on_call: called every :data:`STEPS_PER_CALL` gradient steps, for instance to
@@ -111,9 +113,9 @@ def td3_critic(
         return Transitions(*(field[rows] for field in steps))
 
     def loss(
-        weights: PyTree, targets: PyTree, mean: PyTree, seen: Any, own: Transitions, key
+        weights: PyTree, targets: PyTree, mean: PyTree, view: Any, own: Transitions, key
     ) -> jax.Array:
-        after = seen(own.next_observations)
+        after = normalize(own.next_observations, *view)
         actions = of_policy(mean, after)
         noise = options.target_noise * jax.random.normal(key, actions.shape)
         noise = jnp.clip(noise, -noise_bound, noise_bound)
@@ -121,7 +123,7 @@ def td3_critic(
         rewards = own.rewards - (1.0 - healthy_reward_weight) * own.healthy_rewards
         goes_on = 1.0 - own.terminated
         wanted = rewards + options.discount * goes_on * to_come.min(axis=0)
-        found = values(weights, seen(own.observations), unit(own.actions))
+        found = values(weights, normalize(own.observations, *view), unit(own.actions))
         return jnp.mean((found - jax.lax.stop_gradient(wanted)) ** 2)
 
     @jax.jit
@@ -133,7 +135,7 @@ def td3_critic(
             batch_key, noise_key = jax.random.split(jax.random.fold_in(key, i))
             own = batch(batch_key, steps, size)
             found, gradient = jax.value_and_grad(loss)(
-                weights, targets, mean, _seen(view), own, noise_key
+                weights, targets, mean, view, own, noise_key
             )
             change, optimizer_state = optimizer.update(gradient, optimizer_state)
             weights = optax.apply_updates(weights, change)
@@ -147,7 +149,8 @@ def td3_critic(
         """Returns the mean value of θ's actions, and its gradient."""
 
         def worth(mean: PyTree, key: jax.Array) -> jax.Array:
-            observations = _seen(view)(batch(key, steps, size).observations)
+            own = batch(key, steps, size).observations
+            observations = normalize(own, *view)
             actions = of_policy(mean, observations)
             return values(weights, observations, actions)[0].mean()
 
@@ -206,9 +209,3 @@ def td3_critic(
         return Learned(learned, direction, lost / count, float(worth))
 
     return Critic(begin, learn)
-
-
-def _seen(view: Any) -> Callable[[Any], jax.Array]:
-    """Returns what makes observations as policies see them."""
-    mean, std, clip = view
-    return lambda observations: jnp.clip((observations - mean) / std, -clip, clip)

@@ -156,7 +156,7 @@ def _from_line(path: Path, number: int, line: bytes) -> GenerationRecord:
     """Reads a record; null is NaN, and what is not there was not measured."""
     try:
         values = json.loads(line)
-        # Names without groups are of version 0.3 and before.
+        # Versions up to 0.2 wrote names without groups.
         known = {
             field.name: values.get(written(field.name), values.get(field.name))
             for field in FIELDS

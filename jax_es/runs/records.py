@@ -1,6 +1,7 @@
 """What is recorded of a generation, and statistics of returns."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -220,6 +221,7 @@ GROUPS = {
 _GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
+@functools.cache
 def written(name: str) -> str:
     """Returns a field's name in files: ``evaluation/return_mean``.
 

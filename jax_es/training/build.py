@@ -18,9 +18,7 @@ import numpy as np
 from jax_es import models
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig, RolloutConfig
-from jax_es.envs.atari_env import (
-    env_id_of,
-)
+from jax_es.envs.atari_env import env_id_of
 from jax_es.envs.base import is_atari
 from jax_es.envs.cores import available_cores
 from jax_es.envs.damages import Damage, damage

@@ -19,7 +19,7 @@ from jax_es.es.guided import GuidedOptions
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.rollout.memory import check_memory, num_bytes
-from jax_es.rollout.observation_statistics import View
+from jax_es.rollout.observation_statistics import View, normalized
 from jax_es.rollout.tasks import Tasks
 from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import action_spec, make_twin_critic
@@ -166,6 +166,7 @@ def make_guidance(
             network.apply,
             act,
             _to_unit(action_spec(actions)),
+            normalized,
             sizes,
             config.es.healthy_reward_weight,
             on_call,

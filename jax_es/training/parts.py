@@ -125,7 +125,8 @@ def build(
     with contextlib.ExitStack() as stack:
         own = make_own_objective(es) if is_own(es.objective) else None
         count = num_tasks or num_members + num_episodes
-        parts = _build(config, count, stack, reported_for(es))
+        reported = reported_for(es)
+        parts = _build(config, count, stack, reported)
         require(
             es.healthy_reward_weight == 1
             or getattr(parts.env, "pays_healthy_reward", False),
@@ -149,7 +150,7 @@ def build(
         )
         if workers is not None:
             size = config.rollout.shard_size or 1
-            evaluator = _sharded(config, workers, size, reported_for(es))
+            evaluator = _sharded(config, workers, size, reported)
         strategy = make_strategy(parts, on_call, evaluator)
         if is_own(es.strategy):
             state, population = tried(es.strategy, strategy, parts.policy.init)

@@ -8,6 +8,7 @@ from jax_es.es.critic import td3_critic
 from jax_es.es.guided import GuidedOptions
 from jax_es.es.replay import Transitions, empty_replay, remember
 from jax_es.models import TwinCritic
+from jax_es.rollout.observation_statistics import normalized
 from tests.comparing import assert_equal_bits
 
 AS_IT_IS = np.zeros(1, np.float32), np.ones(1, np.float32), np.float32(np.inf)
@@ -33,6 +34,7 @@ def made(weight=1.0, **options):
         network.apply,
         lambda theta, observation: theta["w"] * observation,
         lambda action: action / 2.0,
+        normalized,
         (1, 1),
         weight,
     ), network
