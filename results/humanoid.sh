@@ -13,6 +13,8 @@ esac
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 kept=results/robots/humanoid-$kind/seed-$seed
+# The preset hides masses and inertias from this network since the first three seeds.
+[[ $kind != linear ]] || kept=results/robots/humanoid-linear-without-inertia/seed-$seed
 name=humanoid-$kind-$seed
 resume=()
 [[ ! -e runs/$name/config.json ]] || resume=(--resume)
