@@ -116,17 +116,23 @@ def cem_rl(
     def init(key: jax.Array, mean: PyTree) -> CEMRLState:
         flat, _ = ravel_pytree(mean)
         variance = jnp.full(flat.shape, sigma**2, flat.dtype)
-        # As many climb at first as the half of all elites.
-        return _drawn(mean, variance, jnp.int32(0), key, jnp.float32(0.5))
+        # At first half of the elites are taken for those that climbed.
+        return drawn(mean, variance, jnp.int32(0), key, jnp.float32(0.5))
 
-    def _drawn(mean: PyTree, *rest: jax.Array) -> CEMRLState:
+    def drawn(
+        mean: PyTree,
+        variance: jax.Array,
+        generation: jax.Array,
+        key: jax.Array,
+        share: jax.Array,
+    ) -> CEMRLState:
         """Returns a state whose members have not climbed."""
-        *own, share = rest
         nothing = jax.tree.map(
             lambda leaf: jnp.zeros((half, *jnp.shape(leaf)), jnp.result_type(leaf)),
             mean,
         )
-        return CEMRLState(mean, *own, nothing, jnp.int32(0), share)
+        own = mean, variance, generation, key
+        return CEMRLState(*own, nothing, jnp.int32(0), share)
 
     @jax.jit
     def draw(state: CEMRLState) -> PyTree:
@@ -139,9 +145,9 @@ def cem_rl(
     def members_of(state: CEMRLState) -> PyTree:
         has_climbed = jnp.arange(half) < state.num_climbed
 
-        def first(drawn: jax.Array, climbed: jax.Array) -> jax.Array:
-            chosen = has_climbed.reshape(-1, *[1] * (drawn.ndim - 1))
-            return drawn.at[:half].set(jnp.where(chosen, climbed, drawn[:half]))
+        def first(all_of: jax.Array, climbed: jax.Array) -> jax.Array:
+            chosen = has_climbed.reshape(-1, *[1] * (all_of.ndim - 1))
+            return all_of.at[:half].set(jnp.where(chosen, climbed, all_of[:half]))
 
         return jax.tree.map(first, draw(state), state.climbed)
 
@@ -175,7 +181,7 @@ def cem_rl(
             },
         )
         told = unravel(after), variance, state.generation + 1, state.key
-        return _drawn(*told, share), info
+        return drawn(*told, share), info
 
     def judged(state: CEMRLState) -> PyTree:
         """Returns the members that may climb, ``[K, …]``, as they were drawn."""

@@ -49,9 +49,7 @@ class Direction(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """A critic that policies climb while it learns, as TD3's actor: they are its
-    advice.
-    """
+    """A critic that policies climb while it learns: its advice is where they got."""
 
     learning_rate: float
     """Of Adam, which begins anew in each generation."""

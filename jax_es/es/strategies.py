@@ -177,7 +177,7 @@ def strategy(
     return held_strategy(config, theta)
 
 
-def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
+def named_strategy(config: ESConfig, mean: PyTree) -> Strategy:
     """Is :func:`strategy` as it was; the next version drops it."""
     warnings.warn(
         "named_strategy(config, mean) is now jax_es.strategy(name, mean, size=…, "
