@@ -51,7 +51,7 @@ from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import clipup
 from jax_es.es.own_strategy import own_strategy
 from jax_es.es.repaired import RepairedMAES, RepairedRmES, RepairedXNES
-from jax_es.es.strategy import Strategy, StrategyFunctions
+from jax_es.es.strategy import Strategy
 from jax_es.types import PyTree
 
 ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
