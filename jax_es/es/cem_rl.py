@@ -43,7 +43,7 @@ class CEMRLOptions(CriticOptions):
 
     actor_learning_rate: Positive = 0.001
     """Of the members that climb the critic, by Adam."""
-    actor_delay: Count = 2
+    actor_delay: Count = 4
     """The critic's gradient steps for each of theirs, which they take all at once."""
     extra_std: NotNegativeFinite | None = None
     """Standard deviation that the first generation adds to the elites'; sigma if not

@@ -9,7 +9,9 @@ and both learn (Q(o, a) − y)² from batches of a store of steps. The determini
 gradient ∇_θ mean Q₁(o, μ_θ(o)) is the direction that guided ES leans towards.
 
 There is no actor beside θ: one that climbs on for itself leaves what the population has
-tried, and the critic knows nothing there. No time is measured: a generation of as many
+tried, and the critic knows nothing there. CEM-RL therefore evaluates those that climb:
+each of its policies takes the gradient's steps while the critic learns, and the critic
+judges them in turn. No time is measured: a generation of as many
 environment steps makes as many gradient steps, so a resumed run makes the same.
 """
 

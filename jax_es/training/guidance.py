@@ -1,7 +1,7 @@
 """What shows a strategy the way: a critic, from a run's configuration to its state.
 
-A strategy with a method ``guide`` (``es/guided.py``) is told a direction after each
-generation. Here are the checks of what a critic can judge, which episodes' steps it
+A strategy that follows a critic (``es/guided.py``, ``es/cem_rl.py``) says after each
+generation which policies it asks about, and is given the critic's advice. Here are the checks of what a critic can judge, which episodes' steps it
 learns from, and where its networks (``models``) meet its algorithm (``es/critic.py``).
 """
 
