@@ -51,7 +51,7 @@ class Direction(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """A critic that policies climb while it learns: its advice is where they got."""
+    """A critic that policies climb while it learns; they are its advice."""
 
     learning_rate: float
     """Of Adam, which begins anew in each generation."""

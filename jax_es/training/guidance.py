@@ -1,8 +1,9 @@
 """What shows a strategy the way: a critic, from a run's configuration to its state.
 
 A strategy that follows a critic (``es/guided.py``, ``es/cem_rl.py``) says after each
-generation which policies it asks about, and is given the critic's advice. Here are the checks of what a critic can judge, which episodes' steps it
-learns from, and where its networks (``models``) meet its algorithm (``es/critic.py``).
+generation which policies it asks about, and is given the critic's advice. Here are the
+checks of what a critic can judge, which episodes' steps it learns from, and where its
+networks (``models``) meet its algorithm (``es/critic.py``).
 """
 
 import dataclasses
@@ -106,10 +107,8 @@ def make_guidance(
         ConfigError: the critic cannot judge such a policy in such an environment, or
             its replay buffer does not fit into memory.
     """
-    guided, other = (
-        f"es.strategy {config.es.strategy}",
-        "or choose --strategy openai-es",
-    )
+    other = "or choose --strategy openai-es"
+    guided = f"es.strategy {config.es.strategy}"
     require(
         not has_workers,
         f"--workers: {guided} learns from every step of episodes, which workers do not "
