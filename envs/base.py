@@ -8,6 +8,7 @@ start and how live ones advance.
 """
 
 import abc
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-
-from jax_es.envs.cores import available_cores
 
 
 class EpisodeVectorEnv(gymnasium.vector.VectorEnv, abc.ABC):
@@ -292,3 +291,19 @@ def _seed(name: str, value: Any) -> int:
 def is_atari(env_id: str) -> bool:
     """Returns whether an environment's id is that of a game."""
     return env_id.startswith("ALE/")
+
+
+def available_cores() -> int:
+    """Returns the number of CPU cores that this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):  # Linux alone says which are this process'
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def use_cores(count: int) -> None:
+    """Leaves this process ``count`` of its cores, before it starts threads.
+
+    Only Linux can; elsewhere, and where there are no more, nothing changes.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])

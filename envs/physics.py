@@ -22,7 +22,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from jax_es.envs.cores import available_cores
+from jax_es.envs.base import available_cores
 
 Regime = Literal["trained", "untrained", "atari"]
 

@@ -60,7 +60,7 @@ HOMES = {
         *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark/program", "teacher", "collect", "tune", "export"),
         *("illuminate", "adapt", "poet", "niches/settings"),
-        *("train_config", "config"),
+        *("train_config", "config/es", "config/task"),
     },
     "rich": {"cli/progress"},
     "ray": {"distributed/session", "distributed/worker"},

@@ -34,7 +34,7 @@ from jax_es.benchmark.rows import (
     config_of,
 )
 from jax_es.cli.train_program import start_jax
-from jax_es.envs.cores import available_cores, use_cores
+from jax_es.envs.base import available_cores, use_cores
 from jax_es.envs.physics import (
     EPISODE_LENGTHS,
     GAME_LENGTH,

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from jax_es.checks import ConfigError, is_own, require
-from jax_es.config import (
+from jax_es.config import RolloutConfig
+from jax_es.config.es import (
     COMMANDS,
     ESTIMATING,
     OBJECTIVES,
@@ -20,7 +21,6 @@ from jax_es.config import (
     STRATEGIES,
     WEIGHTS,
     ESConfig,
-    RolloutConfig,
 )
 from jax_es.models import MLPConfig
 from jax_es.presets.control import CONTROL_PRESETS

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_es.checks import ConfigError, require
-from jax_es.envs.cores import available_cores
+from jax_es.envs.base import available_cores
 from jax_es.rollout.memory import memory_limit
 from jax_es.types import PyTree
 

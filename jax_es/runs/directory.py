@@ -293,7 +293,7 @@ def resume_options(run: RunDirectory) -> str:
     where = "" if parent == "runs" else f" --runs-dir {parent}"
     workers = ""
     if run.exists() and run.config().rollout.shard_size is not None:
-        from jax_es.envs.cores import available_cores  # late: it loads JAX
+        from jax_es.envs.base import available_cores  # late: it loads JAX
 
         workers = f" --workers {available_cores()}"  # any number gives the same
     return f"--resume --name {name}{where}{trust_option(run)}{workers}"

@@ -78,7 +78,7 @@ def git_commit() -> str | None:
 
 def machine() -> dict[str, Any]:
     """Describes the machine: processor, cores in use, memory in GiB."""
-    from jax_es.envs.cores import available_cores  # late: it loads JAX
+    from jax_es.envs.base import available_cores  # late: it loads JAX
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     model = None

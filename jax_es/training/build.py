@@ -19,8 +19,7 @@ from jax_es import models
 from jax_es.checks import ConfigError, is_own, require
 from jax_es.config import EnvConfig, RolloutConfig
 from jax_es.envs.atari_env import env_id_of
-from jax_es.envs.base import is_atari
-from jax_es.envs.cores import available_cores
+from jax_es.envs.base import available_cores, is_atari
 from jax_es.envs.damages import Damage, damage
 from jax_es.envs.damages import damages as named_damages
 from jax_es.envs.make import make as make_vector_env

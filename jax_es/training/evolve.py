@@ -38,9 +38,6 @@ from jax_es.training.function_fitness import Fitness, FunctionFitness
 from jax_es.training.session import Elapsed, OnStep, Step, run_session
 from jax_es.types import PyTree
 
-FREE_TO_CHANGE = ("num_generations", "checkpoint_every")
-"""What a resume may change: it changes no generation's numbers."""
-
 OF_EPISODES = (
     *("healthy_reward_weight", "control_cost_weight"),
     *("objective", "interactions_per_generation"),
@@ -177,7 +174,13 @@ def evolve(
             stored = run.record()["config"]
             chunk_size = chunk_size or stored["chunk_size"]
             num_devices = num_devices or stored["num_devices"]
-        devices = _devices(num_devices)
+        local = local_devices()
+        require(
+            num_devices is None or 1 <= num_devices <= len(local),
+            f"num_devices must be from 1 to {len(local)}, the devices that JAX shows "
+            f"here, got {num_devices}.",
+        )
+        devices = Devices(local[:num_devices])
         settings |= {"chunk_size": chunk_size or 256, "num_devices": devices.count}
         _check_counts(settings)
         noise = make_noise(es)
@@ -187,26 +190,20 @@ def evolve(
         total = spread_weighted_sum(noise, devices, check_stop, es.num_pairs)
         strategy = openai_es(es, noise, total)
         # As a run's: the same seed draws the same noise.
-        evaluation_key, noise_key = jax.random.split(
-            jax.random.key(seed, impl="threefry2x32")
-        )
+        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
         mean = function.mean
-        state = EvolutionState(strategy.init(noise_key, mean), mean, -math.inf)
+        state = EvolutionState(strategy.init(keys[1], mean), mean, -math.inf)
         if run is not None:
             stack.enter_context(run.lock())
             if resume:
                 state = _taken_up(run, settings, state)
             else:
-                run.begin(config=settings, fitness=_name(fitness))
+                name = getattr(fitness, "__qualname__", type(fitness).__qualname__)
+                run.begin(config=settings, fitness=f"{fitness.__module__}:{name}")
                 # A resume goes on from it, whatever it is given.
                 Checkpoints(run.checkpoints).save(0, state)
-        evolution = _Evolution(
-            function,
-            strategy,
-            evaluation_key,
-            num_generations,
-            state._replace(es=devices.share(state.es)),
-        )
+        state = state._replace(es=devices.share(state.es))
+        evolution = _Evolution(function, strategy, keys[0], num_generations, state)
         progress = Progress(
             num_generations, evolution.generation, layout=SHOWN, verbose=verbose
         )
@@ -264,23 +261,6 @@ def _check_counts(settings: dict[str, Any]) -> None:
     check_numbers({k: v for k, v in settings.items() if k != "es"})
 
 
-def _devices(count: int | None) -> Devices:
-    local = local_devices()
-    require(
-        count is None or 1 <= count <= len(local),
-        f"num_devices must be from 1 to {len(local)}, the devices that JAX shows here, "
-        f"got {count}.",
-    )
-    return Devices(local[:count])
-
-
-def _name(fitness: Any) -> str:
-    """Names a function for the record."""
-    kind = type(fitness)
-    module = getattr(fitness, "__module__", kind.__module__)
-    return f"{module}:{getattr(fitness, '__qualname__', kind.__qualname__)}"
-
-
 def _taken_up(
     run: RunDirectory, settings: dict[str, Any], template: EvolutionState
 ) -> EvolutionState:
@@ -289,7 +269,8 @@ def _taken_up(
     # A field that it lacks was not there yet, and has its default's meaning.
     es = dataclasses.asdict(from_json(ESConfig, stored["es"]))
     changed = differing(flatten({**stored, "es": es}), flatten(settings))
-    changed = {k: v for k, v in changed.items() if k not in FREE_TO_CHANGE}
+    for name in ("num_generations", "checkpoint_every"):  # change no numbers
+        changed.pop(name, None)
     require_unchanged(run, changed | changed_jax(run))
     warn_of_versions(run)
     checkpoints = Checkpoints(run.checkpoints)
@@ -332,8 +313,8 @@ class _Evolution:
 
     def limits_reached(self) -> list[str]:
         """Says what ends the run, if anything does."""
-        is_over = self.generation >= self._num_generations
-        return [f"num_generations {self._num_generations}"] * is_over
+        limit = self._num_generations
+        return [f"num_generations {limit}"] * (self.generation >= limit)
 
     def advance(self, on_step: OnStep, elapsed: Elapsed) -> Step:
         """Evaluates θ and its members, then updates θ."""
@@ -343,10 +324,8 @@ class _Evolution:
         state = _with_best(self.state, own)
         es, info = jax.block_until_ready(self._strategy.tell(state.es, members))
         finished = time.perf_counter()
-        reported = info._asdict()
-        reported.pop("num_nonfinite")  # among the statistics
         statistics = return_statistics(members)._asdict()
-        num_nonfinite = statistics.pop("num_nonfinite")
+        reported = {**info._asdict(), "num_nonfinite": statistics.pop("num_nonfinite")}
         record = _record(
             state,
             own,
@@ -354,7 +333,6 @@ class _Evolution:
             num_episodes=members.size,
             **{f"return_{name}": value for name, value in statistics.items()},
             fitness_mean=statistics["mean"],
-            num_nonfinite=num_nonfinite,
             **reported,
             seconds_policy=evaluated - started,
             seconds_update=finished - evaluated,
@@ -374,13 +352,12 @@ class _Evolution:
     ) -> tuple[float, np.ndarray]:
         """Returns the fitness of θ, and of its members."""
         es = self.state.es
-
-        def on_chunk(done: int, total: int) -> None:
-            on_step(RolloutProgress(done, total, 0, 0, {}))
-
-        key = jax.random.fold_in(self._key, es.generation)
-        population = self._strategy.ask(es)
-        return self._function.evaluate(population, key, on_chunk, mean_only)
+        return self._function.evaluate(
+            self._strategy.ask(es),
+            jax.random.fold_in(self._key, es.generation),
+            lambda done, total: on_step(RolloutProgress(done, total, 0, 0, {})),
+            mean_only,
+        )
 
 
 def _record(
