@@ -95,7 +95,7 @@ def test_policies_climb_to_the_better_actions():
     o, a = rng.uniform(-1, 1, 400), rng.uniform(-2, 2, 400)
     told = steps(o, a, -((a - 1.5 * o) ** 2), o, np.ones(400))
     options = {"replay_ratio": 20.0, "critic_learning_rate": 0.001}
-    critic, _ = made(kind=CEMRLOptions, **options)
+    critic, _ = made(kind=CEMRLOptions, actor_delay=2, **options)
     state = critic.init(jax.random.key(0))
     policies = {"w": np.float32([0.0, 1.0, 2.0])}
     before = np.copy(policies["w"])
