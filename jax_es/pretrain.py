@@ -57,7 +57,12 @@ class Arguments(RunArguments):
     """Evaluation after every epoch, for each target return."""
     cloning: Annotated[CloningConfig, tyro.conf.arg(name="")]
     dataset: str | None = None
-    """Minari dataset: its id, or its folder."""
+    """Minari dataset: its id, or its folder. Not needed with --online-episodes."""
+    init: str | None = None
+    """Begin with the θ of this run, or, of a folder of runs seed-0, seed-1, …, of the
+    one with the same seed; with initial weights if not given."""
+    init_checkpoint: str = "best"
+    """The checkpoint of init's run: best, last or a number; read with init only."""
     target_returns: tuple[float, ...] = ()
     """Returns that evaluations ask for besides policy.target-return (which decides the
     best checkpoint); the best return in the dataset if not given."""
@@ -79,7 +84,7 @@ def parse(argv: list[str]) -> Request:
         stored = stored_run(line, CLONING)
         base, settings = stored.config(), dict(stored.method().settings)
         own: dict[str, Any] = {
-            "dataset": settings.pop("dataset", None),
+            "dataset": settings.pop("dataset"),
             "target_returns": tuple(settings.pop("target_returns", ())),
             "cloning": from_json(CloningConfig, settings),
         }
@@ -95,9 +100,10 @@ def parse(argv: list[str]) -> Request:
     given = shared_fields(arguments, Arguments)
     config = with_game(dataclasses.replace(base, **given))
     require(
-        bool(arguments.dataset),
+        bool(arguments.dataset) or arguments.cloning.online_episodes > 0,
         "--dataset is required: the id or the folder of a Minari dataset; "
-        f"{program_command('collect')} records one.",
+        f"{program_command('collect')} records one. Without one add "
+        "--online-episodes 10.",
     )
     if arguments.resume:
         run = arguments.run_to_resume(config, line)

@@ -78,7 +78,7 @@ HOMES = {
     "sklearn": {"illumination/trials"},
     "minari": {
         *("imitation/datasets", "imitation/demonstrations"),
-        "imitation/recording_env",
+        *("imitation/recording_env", "imitation/online"),
     },
     "h5py": {"imitation/datasets"},
     "sbx": {"imitation/sbx_teacher"},

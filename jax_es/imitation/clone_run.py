@@ -4,19 +4,18 @@ Everything that an epoch depends on is in the checkpoint of the one before or fo
 from the seed, so a run that is killed at any instant continues to the same numbers.
 """
 
-import dataclasses
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError, require
+from jax_es.checks import ConfigError, optional, require
 from jax_es.cli.progress import Progress, nothing_left, opening
 from jax_es.imitation import windows
 from jax_es.imitation.cloning import Cloner, CloningState
@@ -43,8 +42,13 @@ from jax_es.runs.method import CLONING, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.wording import significant
 from jax_es.training.build import TrainConfig, policy_kind, with_machine
+from jax_es.training.load_policy import TrainedMean
 from jax_es.training.parts import EvaluationParts
+from jax_es.training.warm_start import find_source, provenance
 from jax_es.types import ClonablePolicy, PyTree
+
+if TYPE_CHECKING:
+    from jax_es.imitation.online import OnlinePlayer
 
 
 class PretrainingResult(NamedTuple):
@@ -61,7 +65,7 @@ class PretrainingResult(NamedTuple):
 def pretrain_run(
     config: TrainConfig,
     cloning: CloningConfig,
-    dataset: str | os.PathLike[str],
+    dataset: str | os.PathLike[str] | None,
     path: str | os.PathLike[str],
     resume: bool = False,
     preset: str = "python",
@@ -75,9 +79,11 @@ def pretrain_run(
     episodes and no observation statistics, are :func:`jax_es.presets.for_cloning`'s.)
 
     Args:
-        config: of the run, for instance ``for_cloning(jax_es.preset("hopper"))``.
+        config: of the run, for instance ``for_cloning(jax_es.preset("hopper"))``. With
+            ``init`` it begins with the θ of another run.
         cloning: the settings.
-        dataset: id or folder of a Minari dataset.
+        dataset: id or folder of a Minari dataset; may be None where θ plays episodes
+            itself (``online_episodes``).
         path: the run's folder, usually ``runs/<name>``.
         resume: continue the run that is there.
         preset: recorded in ``config.json`` as where ``config`` comes from.
@@ -96,23 +102,35 @@ def pretrain_run(
     # The run remembers it: another number of devices adds in another order.
     config = with_machine(config)
     parts = build_for_evaluation(config)
-    episodes = read_episodes(dataset, config)
-    returns, num_steps = episodes.returns, len(episodes.rewards)
-    asked = _target_returns(config, target_returns, float(returns.max()))
-    normalizes = config.rollout.observation_statistics
-    statistics = windows.statistics_of(episodes) if normalizes else None
-    cloner = _make_cloner(parts, cloning, statistics, episodes.observations[:1].nbytes)
-    settings = {**dataclasses.asdict(cloning), "target_returns": list(target_returns)}
-    method = Method(CLONING, {"dataset": os.fspath(dataset), **settings})
-    data = {
-        "num_episodes": len(returns),
-        "num_steps": num_steps,
-        "mean_return": float(returns.mean()),
-        "best_return": float(returns.max()),
-    }
+    require(
+        dataset is not None or cloning.online_episodes > 0,
+        "nothing is there to learn from: name a --dataset, or let the network play "
+        "--online-episodes.",
+    )
+    source = None if config.init is None else find_source(config.init, parts)
+    episodes = Episodes.zeros(
+        parts.env.single_observation_space, parts.env.single_action_space
+    )
+    data: dict[str, Any] = {} if source is None else provenance(source)
+    if dataset is not None:
+        episodes = read_episodes(dataset, config)
+        data |= _described(episodes)
+    asked = _target_returns(config, target_returns, data.get("best_return"))
+    statistics = _statistics(config, source, episodes)
+    cloner = _make_cloner(parts, cloning, statistics)
+    player = None
+    if cloning.online_episodes:
+        with optional("episodes of one's own need Minari", "pretraining"):
+            from jax_es.imitation.online import OnlinePlayer
+        player = OnlinePlayer(parts, cloning, view_of(config, statistics), episodes)
+    settings = {**cloning.read, "target_returns": list(target_returns)}
+    named = None if dataset is None else os.fspath(dataset)
+    method = Method(CLONING, {"dataset": named, **settings})
     check_stop()
     with gradient_run(run, parts, method, resume, preset, statistics, **data) as cloned:
         state = initial_state(cloner, config.seed)
+        if source is not None:
+            state = cloner.init(source.mean)
         if cloned.restored is not None:
             saved = {
                 "mean": cloned.restored.state["es"]["mean"],
@@ -122,32 +140,62 @@ def pretrain_run(
             state = CloningState(
                 **like_template(saved, jax.device_get(state)._asdict())
             )
+            if player is not None:
+                player.restore(cloned.restored.state["online"])
         progress = Progress(cloning.epochs, cloned.num_evaluations, layout=EPOCHS)
-        mean_return = significant(returns.mean())
-        progress.message(
-            opening(
-                f"Resuming after step {state.step}:" if resume else "Cloning",
-                config,
-                state.mean,
-                f": {len(returns):,} episodes of {dataset}, {num_steps:,} steps, mean "
-                f"return {mean_return}",
-                run.path,
+        start = f"Resuming after step {state.step}:" if resume else "Cloning"
+        learned_from = ": its own episodes"
+        if dataset is not None:
+            learned_from = (
+                f": {data['num_episodes']:,} episodes of {dataset}, "
+                f"{data['num_steps']:,} steps, mean return "
+                f"{significant(data['mean_return'])}"
             )
-        )
+        progress.message(opening(start, config, state.mean, learned_from, run.path))
         if cloned.num_evaluations == cloning.epochs:
             progress.message(nothing_left([f"epochs {cloning.epochs}"]))
         with progress:
-            state = _train(cloner, state, episodes, asked, cloned, progress, check_stop)
-    progress.message(
-        f"Evaluation return: {significant(cloned.best)} at best; mean return of the "
-        f"dataset's episodes: {mean_return}."
-    )
+            state = _train(
+                cloner, state, player or episodes, asked, cloned, progress, check_stop
+            )
+    text = f"Evaluation return: {significant(cloned.best)} at best"
+    if dataset is not None:
+        mean_return = significant(data["mean_return"])
+        text += f"; mean return of the dataset's episodes: {mean_return}"
+    progress.message(f"{text}.")
     mean = jax.device_get(state.mean)
     return PretrainingResult(mean, read_epochs(run.path), cloned.best)
 
 
+def _described(episodes: Episodes) -> dict[str, Any]:
+    """Returns what a run's record says of its dataset."""
+    return {
+        "num_episodes": len(episodes.lengths),
+        "num_steps": len(episodes.rewards),
+        "mean_return": float(episodes.returns.mean()),
+        "best_return": float(episodes.returns.max()),
+    }
+
+
+def _statistics(
+    config: TrainConfig, source: TrainedMean | None, episodes: Episodes
+) -> ObservationStatistics | None:
+    """Returns what observations are normalised by, if they are."""
+    if not config.rollout.observation_statistics:
+        return None
+    if source is not None and source.statistics is not None:
+        return source.statistics
+    require(
+        len(episodes.lengths) > 0,
+        "rollout.observation_statistics are those of a dataset, or of the run that "
+        "--init names; add one that has them, or "
+        "--rollout.no-observation-statistics.",
+    )
+    return windows.statistics_of(episodes)
+
+
 def _target_returns(
-    config: TrainConfig, given: Sequence[float], best_return: float
+    config: TrainConfig, given: Sequence[float], best_return: float | None
 ) -> tuple[float | None, ...]:
     """Lists what evaluations ask for, without repetition."""
     own = getattr(config.policy, "target_return", None)
@@ -158,7 +206,9 @@ def _target_returns(
     )
     for value in given:
         require(math.isfinite(value), f"--target-returns must be finite, got {value}.")
-    asked = [] if own is None else given or [best_return]
+    asked = list(given)
+    if own is not None and best_return is not None and not asked:
+        asked = [best_return]
     return tuple(dict.fromkeys([own, *asked]))
 
 
@@ -166,7 +216,6 @@ def _make_cloner(
     parts: EvaluationParts,
     cloning: CloningConfig,
     statistics: ObservationStatistics | None,
-    observation_bytes: int,
 ) -> Cloner:
     """Builds the gradient descent, if the policy can be cloned and memory suffices."""
     config, policy = parts.config, parts.policy
@@ -177,6 +226,8 @@ def _make_cloner(
             "decision-transformer."
         )
     # Cut out, on the way to the devices, and there with their gradients.
+    observed = parts.env.single_observation_space
+    observation_bytes = observed.dtype.itemsize * int(np.prod(observed.shape))
     window_bytes = 4 * policy.window_length * (observation_bytes + 64)
     batch_bytes = window_bytes * cloning.batch_size
     check_memory(
@@ -198,7 +249,7 @@ def initial_state(cloner: Cloner, seed: int) -> CloningState:
 def _train(
     cloner: Cloner,
     state: CloningState,
-    episodes: Episodes,
+    source: "Episodes | OnlinePlayer",
     target_returns: Sequence[float | None],
     cloned: GradientRun,
     progress: Progress,
@@ -206,12 +257,21 @@ def _train(
 ) -> CloningState:
     """Goes through the epochs that are left; each is evaluated, recorded and saved."""
     config, seed = cloner.config, cloned.config.seed
-    steps, num_steps = windows.steps_of(episodes), config.steps_per_epoch
-    learnt, held_out = windows.hold_out(steps, config.holdout, seed)
-    held_out = windows.covering(steps, held_out, cloner.policy.window_length)
+    num_steps = config.steps_per_epoch
+    if isinstance(source, Episodes):
+        steps, player = windows.steps_of(source), None
+        learnt, held_out = windows.hold_out(steps, config.holdout, seed)
+        held_out = windows.covering(steps, held_out, cloner.policy.window_length)
+    else:
+        player, held_out = source, np.zeros(0, int)
     state = cloner.place(state)
     for epoch in range(cloned.num_evaluations, config.epochs):
         progress.generation_started(epoch)
+        own_return = None
+        if player is not None:
+            own_return = player.play(state.mean, epoch, check_stop)
+            steps = windows.steps_of(player.episodes)
+            learnt = np.arange(len(steps.last))
         started, losses = time.perf_counter(), []
         batches = num_steps, config.batch_size
         starts = windows.random_starts(learnt, *batches, seed, epoch)
@@ -248,10 +308,15 @@ def _train(
             evaluations=list(map(target_evaluation, target_returns, results)),
             steps_per_second=num_steps / seconds,
             seconds_elapsed=cloned.seconds(),
+            own_return_mean=own_return,
+            own_steps=0 if player is None else player.num_steps,
         )
         # In this order: a run killed between the two repeats the epoch.
         write_epoch(cloned.path, record)
         optimizer_state = jax.device_get(state.optimizer_state)
-        cloned.save(results[0], mean, 0, record.step, optimizer_state=optimizer_state)
+        more = {"optimizer_state": optimizer_state}
+        if player is not None:
+            more["online"] = player.state()
+        cloned.save(results[0], mean, record.own_steps, record.step, **more)
         progress.generation_done(record)
     return state

@@ -1,17 +1,20 @@
-"""Settings of behaviour cloning, checked when built.
+"""Settings of behaviour cloning and of what goes on from it, checked when built.
 
 A docstring under a field is its ``--help``.
 """
 
 import dataclasses
+from typing import Any
 
 from jax_es.checks import (
     Count,
+    Finite,
     Fraction,
     NotNegative,
     NotNegativeFinite,
     Positive,
     check_fields,
+    require,
 )
 from jax_es.config import LearningRate
 
@@ -39,7 +42,35 @@ class CloningConfig:
     transformers only."""
     holdout: Fraction = 0.05
     """Share of the episodes that is not learnt from (at least one, unless 0), but
-    measures the loss on what was never seen."""
+    measures the loss on what was never seen; not read with online_episodes."""
+    online_episodes: NotNegative = 0
+    """Episodes that θ plays before each epoch, and learns from as from the dataset's;
+    with 0 it learns from the dataset alone."""
+    online_noise: NotNegativeFinite = 0.1
+    """Standard deviation of the noise on these episodes' actions, in halves of their
+    range."""
+    online_return: Finite | None = None
+    """Return that they are asked for; the best that is remembered if not given."""
+    replay_episodes: Count = 1000
+    """Most episodes that are remembered: of the dataset the best, then the latest."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ONLINE_ONLY:
+            option, value = f"--{name.replace('_', '-')}", getattr(self, name)
+            require(
+                self.online_episodes > 0 or value == getattr(CloningConfig, name),
+                f"{option} {value} has no meaning without --online-episodes; leave it "
+                "out, or add --online-episodes 10.",
+            )
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """The settings that count, by name."""
+        unread = () if self.online_episodes else ("online_episodes", *ONLINE_ONLY)
+        settings = dataclasses.asdict(self)
+        return {name: v for name, v in settings.items() if name not in unread}
+
+
+ONLINE_ONLY = ("online_noise", "online_return", "replay_episodes")
+"""Fields of ``CloningConfig`` that are read with ``online_episodes`` alone."""

@@ -45,11 +45,46 @@ class Episodes(NamedTuple):
     lengths: np.ndarray
     """``[E]`` int64, steps of each episode; they add up to ``S``."""
 
+    @classmethod
+    def zeros(
+        cls, observed: Any, acted: Any, num_steps: int = 0, num_episodes: int = 0
+    ) -> "Episodes":
+        """Returns zeros for steps in these spaces, to be filled in."""
+        seen = np.uint8 if observed.dtype == np.uint8 else np.float32
+        done = np.int32 if hasattr(acted, "n") else np.float32
+        return cls(
+            np.zeros((num_steps, *(observed.shape or ())), seen),
+            np.zeros((num_steps, *(acted.shape or ())), done),
+            np.zeros(num_steps, np.float32),
+            np.zeros(num_episodes, np.int64),
+        )
+
     @property
     def returns(self) -> np.ndarray:
         """Returns ``[E]`` float64, the undiscounted return of each episode."""
         starts = np.cumsum(self.lengths) - self.lengths
+        if not len(starts):
+            return np.zeros(0)
         return np.add.reduceat(self.rewards, starts, dtype=np.float64)
+
+    def chosen(self, which: np.ndarray) -> "Episodes":
+        """Returns the episodes with the indices ``which [k]``, in this order."""
+        ends = np.cumsum(self.lengths).tolist()
+        steps = [np.arange(ends[i] - self.lengths[i], ends[i]) for i in which.tolist()]
+        at = np.concatenate([np.zeros(0, int), *steps])
+        return Episodes(
+            self.observations[at],
+            self.actions[at],
+            self.rewards[at],
+            self.lengths[which],
+        )
+
+    def followed_by(self, others: "Episodes") -> "Episodes":
+        """Returns these episodes and then the others, in the types of these."""
+        pairs = zip(self, others, strict=True)
+        return Episodes(
+            *(np.concatenate(pair).astype(pair[0].dtype, copy=False) for pair in pairs)
+        )
 
 
 def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episodes:
@@ -76,17 +111,10 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
     observed, acted = spaces(config)
     _check_space(path, "observes", stored.observation_space, observed)
     _check_space(path, "acts in", stored.action_space, acted)
-    seen = np.uint8 if observed.dtype == np.uint8 else np.float32
-    done = np.int32 if hasattr(acted, "n") else np.float32
     with _readable(path):
         num_steps, at = int(stored.total_steps), 0
         require(num_steps > 0, f"dataset {path} holds no episode; collect some first.")
-        episodes = Episodes(
-            np.zeros((num_steps, *(observed.shape or ())), seen),
-            np.zeros((num_steps, *(acted.shape or ())), done),
-            np.zeros(num_steps, np.float32),
-            np.zeros(stored.total_episodes, np.int64),
-        )
+        episodes = Episodes.zeros(observed, acted, num_steps, stored.total_episodes)
         for i, episode in enumerate(stored.iterate_episodes()):
             here = slice(at, at := at + len(episode.rewards))
             episodes.observations[here] = episode.observations[:-1]

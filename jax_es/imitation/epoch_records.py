@@ -38,6 +38,10 @@ class EpochRecord(NamedTuple):
     """Steps of gradient descent, evaluation left out."""
     seconds_elapsed: float
     """Since the run began."""
+    own_return_mean: float | None = None
+    """Of the episodes that it played itself before the epoch, with noise."""
+    own_steps: int = 0
+    """Environment steps of all such episodes so far."""
 
 
 def target_evaluation(
@@ -67,6 +71,7 @@ def read_epochs(run: Path) -> list[EpochRecord]:
 
 def _fields(record: EpochRecord) -> list[str]:
     own, *others = record.evaluations
+    played = record.own_return_mean
     return [
         f"loss {record.training_loss:7.5f}",
         f"held-out {_or_nan(record.holdout_loss):7.5f}",
@@ -75,6 +80,7 @@ def _fields(record: EpochRecord) -> list[str]:
             named(f"asked-{each['target_return']:.6g}", _or_nan(each["return_mean"]))
             for each in others
         ),
+        *([] if played is None else [named("own", played)]),
         f"length {own['length_mean']:5.0f}",
         f"steps/s {record.steps_per_second:7.1f}",
     ]

@@ -20,6 +20,8 @@ Purpose = Literal[
     "random actions",
     "dataset episodes",
     "action noise",
+    "online episodes",
+    "online noise",
     "held-out episodes",
     "cloning batches",
     "dropout",

@@ -21,7 +21,7 @@ from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state
 from jax_es.training.load_policy import TrainedMean, check_fits, load_mean, spaces
-from jax_es.training.parts import Parts
+from jax_es.training.parts import EvaluationParts, Parts
 from jax_es.types import needs_reference
 
 FREE_TO_DIFFER = {
@@ -42,7 +42,7 @@ NORMALIZING = tuple(
 """Fields in which the two runs may not differ once θ saw through statistics."""
 
 
-def find_source(init: str, parts: Parts) -> TrainedMean:
+def find_source(init: str, parts: EvaluationParts) -> TrainedMean:
     """Reads the run that ``init`` names, and checks that its θ fits; writes nothing.
 
     Args:
@@ -78,7 +78,7 @@ def _run(path: Path, seed: int) -> RunDirectory:
     return run
 
 
-def _check_spaces(trained: TrainedMean, parts: Parts) -> None:
+def _check_spaces(trained: TrainedMean, parts: EvaluationParts) -> None:
     """Rejects an environment with other observations or actions."""
     there, here = trained.config.env, parts.config.env
     if there == here:
@@ -102,7 +102,7 @@ def _sizes(observation_space: Any, action_space: Any) -> str:
     return f"{unit} {observation_space.shape}, {kind} actions of {sizes}"
 
 
-def _check_acts_alike(trained: TrainedMean, parts: Parts) -> None:
+def _check_acts_alike(trained: TrainedMean, parts: EvaluationParts) -> None:
     """Rejects weights that would have another shape or meaning, or see otherwise."""
     there, here = trained.config, parts.config
     kind, policy = policy_kind(here.policy), parts.policy

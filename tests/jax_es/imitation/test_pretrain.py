@@ -110,7 +110,7 @@ def test_a_clone_is_a_run_like_any_other(folder, capsys):
 
     run = find_run("runs/clone")
     given = CloningConfig(11, 2, batch_size=16, learning_rate=1e-3, warmup_steps=99)
-    settings = {"dataset": DATASET, **dataclasses.asdict(given)}
+    settings = {"dataset": DATASET, **given.read}
     settings["target_returns"] = []
     assert run.method() == Method("cloning", settings)
     records = read_epochs(run.path)
