@@ -29,4 +29,5 @@ train() {  # task policy seed options
 }
 
 train half-cheetah mlp 0 --es.sigma 0.03
+train hopper mlp 0 --es.sigma 0.03
 train swimmer linear 0 --es.kwargs.replay_ratio 0.25
