@@ -3,12 +3,18 @@
 # five, there with smaller σ, and in the end in its own physics. These are phases of one
 # run (jax_es/presets/robots.py). If interrupted, run it again. Keeps what the tables
 # need beside this file, in place of what is there. On one core:
-#   taskset -c 0 bash results/humanoid.sh linear|decision-transformer SEED
+#   taskset -c 0 bash results/humanoid.sh linear-without-inertia|linear|decision-transformer SEED
+# The first is the linear preset, which hides masses and inertias; the second reads them.
 set -euo pipefail
 kind=${1:-} seed=${2:-0}
 case $kind in
-  linear | decision-transformer) ;;
-  *) echo "usage: bash results/humanoid.sh linear|decision-transformer SEED" >&2; exit 2 ;;
+  linear-without-inertia) options=(--policy linear) ;;
+  linear) options=(--policy linear --env.hide-observation) ;;
+  decision-transformer) options=(--policy decision-transformer) ;;
+  *)
+    echo "usage: bash results/humanoid.sh linear-without-inertia|linear|decision-transformer SEED" >&2
+    exit 2
+    ;;
 esac
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
@@ -17,7 +23,7 @@ name=humanoid-$kind-$seed
 resume=()
 [[ ! -e runs/$name/config.json ]] || resume=(--resume)
 
-"$python" -m jax_es.train humanoid --policy "$kind" --seed "$seed" \
+"$python" -m jax_es.train humanoid "${options[@]}" --seed "$seed" \
   --name "$name" "${resume[@]}"
 mkdir -p "$kept"
 "$python" -m jax_es.evaluate "runs/$name" --episodes 100 --json >"$kept/evaluation.json"

@@ -200,7 +200,10 @@ def robots_short() -> str:
     lines = []
     for task, of_task in of_tasks.items():
         line = [task]
-        for runs in (of_task[policy] for policy in policies):
+        for runs in (of_task.get(policy, []) for policy in policies):
+            if not runs:
+                line.append("not run")
+                continue
             returns = [
                 read(Path(run.path) / "evaluation.json")["return_mean"] for run in runs
             ]

@@ -74,7 +74,11 @@ def _fields(record: EpochRecord) -> list[str]:
     played = record.own_return_mean
     return [
         f"loss {record.training_loss:7.5f}",
-        f"held-out {_or_nan(record.holdout_loss):7.5f}",
+        *(
+            []
+            if record.holdout_loss is None
+            else [f"held-out {record.holdout_loss:7.5f}"]
+        ),
         named("evaluation", _or_nan(own["return_mean"])),
         *(
             named(f"asked-{each['target_return']:.6g}", _or_nan(each["return_mean"]))

@@ -107,10 +107,12 @@ def test_a_preset_survives_json(name):
 def test_a_table_has_each_network_under_its_kind():
     for name, networks in TUNED.items():
         assert [policy_kind(each.policy) for each in networks.values()] == [*networks]
-        # Those who read images see what others see flattened.
-        shared = dataclasses.replace(PRESETS[name].env, wrappers=())
+        # Those who read images see what others see flattened, and each network of the
+        # same observation what is not hidden from it.
+        own = {"wrappers": (), "hide_observation": ()}
+        shared = dataclasses.replace(PRESETS[name].env, **own)
         for each in networks.values():
-            assert dataclasses.replace(each.env, wrappers=()) == shared
+            assert dataclasses.replace(each.env, **own) == shared
 
 
 def test_an_old_name_works_and_says_the_new_one():
