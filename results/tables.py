@@ -651,6 +651,7 @@ TABLES = {
     "control": lambda: trained("control"),
     "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
+    "guided": lambda: trained("guided"),
     "robots-published": robots_published,
     "robots-short": robots_short,
     "tasks": lambda: learning(RESULTS / "tasks"),

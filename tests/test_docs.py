@@ -27,6 +27,7 @@ from jax_es.config import (
     EvaluationConfig,
     RolloutConfig,
 )
+from jax_es.es.cem_rl import CEMRLOptions
 from jax_es.es.guided import GuidedOptions
 from jax_es.es.noise import FullNoise, make_noise
 from jax_es.es.novelty import NoveltyOptions
@@ -70,7 +71,7 @@ OF_OTHERS |= {"strategy", "objective", "fine-tune", "es.objective-kwargs.weight"
 OF_OTHERS |= {"es.objective-kwargs.NAME", "es.kwargs.NAME", "es.kwargs.extra_std"}
 OF_OTHERS |= {
     f"es.kwargs.{field.name}"
-    for options in (NoveltyOptions, GuidedOptions)
+    for options in (NoveltyOptions, GuidedOptions, CEMRLOptions)
     for field in dataclasses.fields(options)
 }
 OF_OTHERS |= {

@@ -39,6 +39,7 @@ StrategyName: TypeAlias = Literal[
     "ga",
     "novelty",
     "guided",
+    "cem-rl",
 ]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 OBJECTIVES = ("return", "commanded-return")

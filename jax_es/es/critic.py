@@ -9,10 +9,13 @@ and both learn (Q(o, a) − y)² from batches of a store of steps. The determini
 gradient ∇_θ mean Q₁(o, μ_θ(o)) is the direction that guided ES leans towards.
 
 There is no actor beside θ: one that climbs on for itself leaves what the population has
-tried, and the critic knows nothing there. No time is measured: a generation of as many
+tried, and the critic knows nothing there. CEM-RL therefore evaluates those that climb:
+each of its policies takes the gradient's steps while the critic learns, and the critic
+judges them in turn. No time is measured: a generation of as many
 environment steps makes as many gradient steps, so a resumed run makes the same.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +24,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jax_es.es.guided import GuidedOptions
+from jax_es.checks import (
+    Count,
+    Fraction,
+    NotNegativeFinite,
+    Positive,
+    Share,
+    check_fields,
+)
 from jax_es.es.replay import Replay, Transitions, empty_replay, remember
 from jax_es.types import PyTree
 
@@ -31,6 +41,54 @@ NOISE_BOUND = 2.5
 STEPS_PER_CALL = 1000
 """Gradient steps of one call on the device: what a stop signal waits for, a second or
 two."""
+
+
+class Direction(NamedTuple):
+    """A critic that says where θ should go: its advice is ∇_θ of the mean value."""
+
+    batches: int
+    """Over which the gradient is averaged."""
+
+
+class Climb(NamedTuple):
+    """A critic that policies climb while it learns; they are its advice."""
+
+    learning_rate: float
+    """Of Adam, which begins anew in each generation."""
+    delay: int
+    """The critic's gradient steps for each of theirs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticOptions:
+    """What a critic learns by, each as --es.kwargs.NAME VALUE."""
+
+    replay_size: Count = 300_000
+    """Latest environment steps that the critic learns from (C)."""
+    replay_ratio: NotNegativeFinite = 1.0
+    """The critic's gradient steps for each environment step that it remembers: all of a
+    generation's, or those of its first episodes, as many as certainly fit."""
+    batch_size: Count = 128
+    """Steps in a batch."""
+    width: Count = 64
+    """Units in each of the critic's two hidden layers; there are two such networks."""
+    critic_learning_rate: Positive = 0.001
+    """Of Adam."""
+    discount: Fraction = 0.99
+    """What a reward is worth one step later."""
+    target_rate: Share = 0.005
+    """How far the target networks follow in a gradient step."""
+    target_noise: NotNegativeFinite = 0.2
+    """Standard deviation of the noise on the actions that targets are computed for, in
+    half ranges of the actions; cut at 2.5 times as much."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "es.kwargs.")
+
+    @property
+    def way(self) -> Direction | Climb:
+        """What the strategy asks the critic for."""
+        raise NotImplementedError
 
 
 class CriticState(NamedTuple):
@@ -54,12 +112,14 @@ class Learned(NamedTuple):
     """What a generation of the critic comes to."""
 
     state: CriticState
-    direction: PyTree
-    """Like θ, ∇_θ of the mean value; zeros if nothing was learned."""
+    advice: PyTree
+    """Like the policies: those that climbed, or ∇_θ of the mean value, which is zeros
+    if nothing was learned."""
     loss: float
     """Mean of (Q − y)² over the generation's gradient steps; NaN without any."""
     value: float
-    """Mean value of μ_θ's actions, over the batches of the direction."""
+    """Mean value of the policies' actions, over the batches of the direction or over
+    their own gradient steps."""
 
 
 class Critic(NamedTuple):
@@ -67,9 +127,10 @@ class Critic(NamedTuple):
 
     Attributes:
         init: ``key → state``.
-        learn: ``(state, steps, θ, (mean, std, clip), key) → Learned``. Steps are the
-            generation's :class:`~jax_es.es.replay.Transitions`; θ, what sees
-            observations normalised by the three, the policy that is judged.
+        learn: ``(state, steps, policies, (mean, std, clip), key) → Learned``. Steps
+            are the generation's :class:`~jax_es.es.replay.Transitions`; the policies
+            see observations normalised by the three, and are judged: θ, or ``[K, …]``
+            per leaf of θ where they climb.
     """
 
     init: Callable[[jax.Array], CriticState]
@@ -77,7 +138,7 @@ class Critic(NamedTuple):
 
 
 def td3_critic(
-    options: GuidedOptions,
+    options: CriticOptions,
     init: Callable[[jax.Array], PyTree],
     values: Callable[[PyTree, jax.Array, jax.Array], jax.Array],
     act: Callable[[PyTree, jax.Array], jax.Array],
@@ -103,6 +164,9 @@ def td3_critic(
             notice a stop signal.
     """
     optimizer = optax.adam(options.critic_learning_rate)
+    way: Any = options.way
+    climbs = isinstance(way, Climb)
+    ascent: Any = optax.adam(way.learning_rate) if climbs else None
     noise_bound = NOISE_BOUND * options.target_noise
 
     def of_policy(mean: PyTree, observations: Any) -> jax.Array:
@@ -126,42 +190,63 @@ def td3_critic(
         found = values(weights, normalize(own.observations, *view), unit(own.actions))
         return jnp.mean((found - jax.lax.stop_gradient(wanted)) ** 2)
 
+    def worth(mean: PyTree, weights: PyTree, observations: jax.Array) -> jax.Array:
+        first = jax.tree.map(lambda leaf: leaf[:1], weights)  # Q₁ alone
+        return values(first, observations, of_policy(mean, observations))[0].mean()
+
+    def ascend(actors: Any, weights: PyTree, observations: jax.Array) -> Any:
+        """Takes a gradient step of each policy; all see the same batch."""
+        policies, optimizer_state, total, count = actors
+        found, gradient = jax.vmap(jax.value_and_grad(worth), in_axes=(0, None, None))(
+            policies, weights, observations
+        )
+        downhill = jax.tree.map(jnp.negative, gradient)
+        change, optimizer_state = ascent.update(downhill, optimizer_state)
+        policies = optax.apply_updates(policies, change)
+        return policies, optimizer_state, total + found.mean(), count + 1
+
     @jax.jit
-    def descend(learner, steps: Transitions, size, mean, view, key, first, end):
+    def descend(learner, actors, steps: Transitions, size, view, key, first, end):
         """Takes gradient steps ``first`` … ``end`` − 1; returns also their loss."""
 
         def step(i: jax.Array, carry: Any) -> Any:
-            (weights, targets, optimizer_state), total = carry
+            (weights, targets, optimizer_state), actors, total = carry
             batch_key, noise_key = jax.random.split(jax.random.fold_in(key, i))
             own = batch(batch_key, steps, size)
+            judged = actors
+            if climbs:  # each in turn
+                judged = jax.tree.map(lambda leaf: leaf[i % len(leaf)], actors[0])
             found, gradient = jax.value_and_grad(loss)(
-                weights, targets, mean, view, own, noise_key
+                weights, targets, judged, view, own, noise_key
             )
             change, optimizer_state = optimizer.update(gradient, optimizer_state)
             weights = optax.apply_updates(weights, change)
             targets = optax.incremental_update(weights, targets, options.target_rate)
-            return (weights, targets, optimizer_state), total + found
+            if climbs:
+                observations = normalize(own.observations, *view)
+                actors = jax.lax.cond(
+                    i % way.delay == 0,
+                    lambda actors: ascend(actors, weights, observations),
+                    lambda actors: actors,
+                    actors,
+                )
+            return (weights, targets, optimizer_state), actors, total + found
 
-        return jax.lax.fori_loop(first, end, step, (learner, jnp.float32(0.0)))
+        nothing = jnp.float32(0.0)
+        return jax.lax.fori_loop(first, end, step, (learner, actors, nothing))
 
     @jax.jit
     def point(weights: PyTree, steps: Transitions, size, mean, view, key):
         """Returns the mean value of θ's actions, and its gradient."""
 
-        def worth(mean: PyTree, key: jax.Array) -> jax.Array:
-            own = batch(key, steps, size).observations
-            observations = normalize(own, *view)
-            actions = of_policy(mean, observations)
-            return values(weights, observations, actions)[0].mean()
-
         def add(total: Any, key: jax.Array) -> tuple[Any, None]:
-            found = jax.value_and_grad(worth)(mean, key)
+            observations = normalize(batch(key, steps, size).observations, *view)
+            found = jax.value_and_grad(worth)(mean, weights, observations)
             return jax.tree.map(jnp.add, total, found), None
 
         nothing = jnp.float32(0.0), jax.tree.map(jnp.zeros_like, mean)
-        keys = jax.random.split(key, options.direction_batches)
-        total, _ = jax.lax.scan(add, nothing, keys)
-        return jax.tree.map(lambda leaf: leaf / options.direction_batches, total)
+        total, _ = jax.lax.scan(add, nothing, jax.random.split(key, way.batches))
+        return jax.tree.map(lambda leaf: leaf / way.batches, total)
 
     def begin(key: jax.Array) -> CriticState:
         weights = jax.device_get(jax.jit(init)(key))
@@ -175,37 +260,49 @@ def td3_critic(
         )
 
     def learn(
-        state: CriticState, steps: Transitions, mean: PyTree, view: Any, key: jax.Array
+        state: CriticState,
+        steps: Transitions,
+        policies: PyTree,
+        view: Any,
+        key: jax.Array,
     ) -> Learned:
         steps = steps.finite()
         replay = remember(state.replay, steps)
-        mean = jax.device_get(mean)  # here one device learns, wherever θ is
+        policies = jax.device_get(policies)  # one device learns, wherever they are
         due = state.owed + options.replay_ratio * len(steps.rewards)
         count = int(due)
         if not (replay.size and count):
-            nothing = jax.tree.map(np.zeros_like, mean)
+            nothing = policies if climbs else jax.tree.map(np.zeros_like, policies)
             state = state._replace(replay=replay, owed=due)
             return Learned(state, nothing, np.nan, np.nan)
         rows, size = jax.device_put((replay.steps, np.int32(replay.size)))
         steps_key, point_key = jax.random.split(key)
         learner: Any = state.weights, state.targets, state.optimizer_state
+        actors = policies
+        if climbs:
+            nothing = np.float32(0.0), np.int32(0)
+            actors = policies, jax.device_get(ascent.init(policies)), *nothing
         lost = 0.0
         for first in range(0, count, STEPS_PER_CALL):
             on_call()
             ends = np.int32(first), np.int32(min(first + STEPS_PER_CALL, count))
-            learner, found = jax.device_get(
-                descend(learner, rows, size, mean, view, steps_key, *ends)
+            learner, actors, found = jax.device_get(
+                descend(learner, actors, rows, size, view, steps_key, *ends)
             )
             lost += float(found)
-        worth, direction = jax.device_get(
-            point(learner[0], rows, size, mean, view, point_key)
-        )
+        if climbs:
+            advice, _, total, taken = actors
+            value = total / taken
+        else:
+            value, advice = jax.device_get(
+                point(learner[0], rows, size, policies, view, point_key)
+            )
         learned = CriticState(
             *learner,
             num_updates=state.num_updates + count,
             owed=due - count,
             replay=replay,
         )
-        return Learned(learned, direction, lost / count, float(worth))
+        return Learned(learned, advice, lost / count, float(value))
 
     return Critic(begin, learn)

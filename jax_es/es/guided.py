@@ -21,7 +21,7 @@ misleads it falls to that. A useless u costs the share of the variance that it t
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -32,17 +32,14 @@ from jax.typing import ArrayLike
 from jax_es.checks import (
     Count,
     Fraction,
-    NotNegativeFinite,
-    Positive,
-    Share,
-    check_fields,
     require,
 )
 from jax_es.config import ESConfig
+from jax_es.es.critic import CriticOptions, Direction
 from jax_es.es.noise import FullNoise, Noise
 from jax_es.es.openai_es import ESState, WeightedSum, openai_es
 from jax_es.es.population import MEAN, AntitheticPopulation
-from jax_es.es.strategy import read_options
+from jax_es.es.strategy import FollowingFunctions, read_options
 from jax_es.types import PyTree, Variables
 
 RUNNING = 0.2
@@ -53,7 +50,7 @@ EXPECTED = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class GuidedOptions:
+class GuidedOptions(CriticOptions):
     """Hyperparameters of guided ES, each as --es.kwargs.NAME VALUE."""
 
     share: Fraction = 0.2
@@ -61,34 +58,21 @@ class GuidedOptions:
     OpenAI-ES."""
     min_share: Fraction = 0.02
     """Least of it, so that a critic that was wrong is heard again."""
-    replay_size: Count = 300_000
-    """Latest environment steps that the critic learns from (C)."""
-    replay_ratio: NotNegativeFinite = 1.0
-    """The critic's gradient steps for each environment step that it remembers: all of a
-    generation's, or those of its first episodes, as many as certainly fit."""
-    batch_size: Count = 128
-    """Steps in a batch."""
-    width: Count = 64
-    """Units in each of the critic's two hidden layers; there are two such networks."""
-    critic_learning_rate: Positive = 0.001
-    """Of Adam."""
-    discount: Fraction = 0.99
-    """What a reward is worth one step later."""
-    target_rate: Share = 0.005
-    """How far the target networks follow in a gradient step."""
-    target_noise: NotNegativeFinite = 0.2
-    """Standard deviation of the noise on the actions that targets are computed for, in
-    half ranges of the actions; cut at 2.5 times as much."""
     direction_batches: Count = 64
     """Batches over which the policy's gradient is averaged for the direction."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "es.kwargs.")
+        super().__post_init__()
         require(
             self.min_share <= self.share,
             f"es.kwargs.min_share must be at most es.kwargs.share {self.share:g}, got "
             f"{self.min_share:g}; add --es.kwargs.min_share {self.share:g}.",
         )
+
+    @property
+    def way(self) -> Direction:
+        """The direction is a mean over batches."""
+        return Direction(self.direction_batches)
 
 
 def guided_options(given: Mapping[str, Any]) -> GuidedOptions:
@@ -171,32 +155,15 @@ class GuidedPopulation(AntitheticPopulation):
         )
 
 
-class GuidedES(NamedTuple):
-    """The algorithm for one configuration: pure functions over :class:`GuidedState`.
-
-    Attributes:
-        init: ``(key, mean) → state``.
-        ask: ``state → GuidedPopulation``.
-        tell: ``(state, fitness [P]) → (state, info)``. The state has no direction any
-            more, and is as OpenAI-ES's.
-        guide: ``(state, direction) → state`` whose next generation has this direction,
-            of any length. None if it is 0 or not finite.
-        options: its hyperparameters.
-    """
-
-    init: Callable[..., Any]
-    ask: Callable[..., Any]
-    tell: Callable[..., Any]
-    guide: Callable[..., Any]
-    options: GuidedOptions
-
-
 def guided(
     config: ESConfig,
     noise: Noise | None = None,
     weighted_sum: WeightedSum | None = None,
-) -> GuidedES:
-    """Builds guided ES.
+) -> FollowingFunctions:
+    """Builds guided ES; its states are :class:`GuidedState`.
+
+    After ``tell`` a state has no direction, and is as OpenAI-ES's; ``guide`` gives it
+    one, of any length, or none if that is 0 or not finite.
 
     Args:
         config: the hyperparameters; its ``kwargs`` are :class:`GuidedOptions`.
@@ -281,7 +248,10 @@ def guided(
         )
         return state._replace(direction=unit, share=jnp.where(is_one, share, 0.0))
 
-    return GuidedES(init, ask, tell, guide, options)
+    def judged(state: GuidedState) -> PyTree:
+        return state.mean
+
+    return FollowingFunctions(init, ask, tell, judged, guide, options)
 
 
 def draw_along(generation_key: jax.Array, pair: ArrayLike) -> jax.Array:

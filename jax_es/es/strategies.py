@@ -41,6 +41,7 @@ from jax_es.checks import (
 )
 from jax_es.config import ESTIMATING, ESConfig
 from jax_es.es.cem import cem
+from jax_es.es.cem_rl import cem_rl, cem_rl_options
 from jax_es.es.evosax_bridge import evosax_strategy
 from jax_es.es.genetic import genetic
 from jax_es.es.guided import guided
@@ -50,7 +51,7 @@ from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import clipup
 from jax_es.es.own_strategy import own_strategy
 from jax_es.es.repaired import RepairedMAES, RepairedRmES, RepairedXNES
-from jax_es.es.strategy import Strategy, StrategyFunctions
+from jax_es.es.strategy import Strategy
 from jax_es.types import PyTree
 
 ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
@@ -176,7 +177,7 @@ def strategy(
     return held_strategy(config, theta)
 
 
-def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
+def named_strategy(config: ESConfig, mean: PyTree) -> Strategy:
     """Is :func:`strategy` as it was; the next version drops it."""
     warnings.warn(
         "named_strategy(config, mean) is now jax_es.strategy(name, mean, size=…, "
@@ -187,7 +188,7 @@ def named_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
     return held_strategy(config, mean)
 
 
-def held_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
+def held_strategy(config: ESConfig, mean: PyTree) -> Strategy:
     """Builds the strategy of a configuration.
 
     Args:
@@ -202,6 +203,8 @@ def held_strategy(config: ESConfig, mean: PyTree) -> StrategyFunctions:
         name not in ESTIMATING,
         f"es.strategy {name} holds no members; build it with jax_es.strategy.",
     )
+    if name == "cem-rl":
+        return cem_rl(size, mean, config.sigma, cem_rl_options(config.kwargs))
     given = dict(config.kwargs)
     known = _hyperparameters(name, size, mean)
     for key, value in given.items():

@@ -65,6 +65,22 @@ class StrategyFunctions(NamedTuple):
     """B, of one that reads descriptors."""
 
 
+class FollowingFunctions(NamedTuple):
+    """A strategy that a critic may show the way after each ``tell``."""
+
+    init: Callable[..., Any]
+    ask: Callable[..., Any]
+    tell: Callable[..., Any]
+    judged: Callable[..., Any]
+    """``state → policies`` that the critic is asked about; shaped like θ, or with a
+    leading axis for several."""
+    guide: Callable[..., Any]
+    """``(state, advice) → state``; the advice is shaped like the policies. Without it
+    the next generation is as if there were no critic."""
+    options: Any
+    """:class:`~jax_es.es.critic.CriticOptions`."""
+
+
 class Behaviour(NamedTuple):
     """What the episodes of a generation did."""
 

@@ -28,11 +28,13 @@ observation):
   first ``es/archived`` rows, and ``es/descriptors`` ``[M, B]``
   (:class:`jax_es.es.novelty.NoveltyState`).
 - Of guided ES also ``es/direction`` (shaped like θ, of length 1, or 0 for none),
-  ``es/share`` and ``es/correlation``, ``[]`` (:class:`jax_es.es.guided.GuidedState`),
-  and, but in ``best``, ``critic``: ``weights`` and ``targets`` of its two networks,
-  ``optimizer_state``, ``num_updates``, ``owed``, and ``replay``, whose ``steps`` have
-  ``[C, …]`` rows, the first ``size`` of them taken, and ``position`` the next one
-  (:class:`jax_es.es.critic.CriticState`).
+  ``es/share`` and ``es/correlation``, ``[]`` (:class:`jax_es.es.guided.GuidedState`);
+  of CEM-RL ``es/variance`` ``[|θ|]``, ``es/climbed`` ``[P/2, …]``, of which
+  ``es/num_climbed`` count, and ``es/share`` (:class:`jax_es.es.cem_rl.CEMRLState`); of
+  both, but not in ``best``, ``critic``: ``weights`` and ``targets`` of its two
+  networks, ``optimizer_state``, ``num_updates``, ``owed``, and ``replay``, whose
+  ``steps`` have ``[C, …]`` rows, the first ``size`` of them taken, and ``position`` the
+  next one (:class:`jax_es.es.critic.CriticState`).
 - ``observation_statistics``: ``count`` ``[]``, ``sum`` ``[O]`` and ``sum_of_squares``
   ``[O]`` of the observations seen so far, float64. The policy sees (o − mean) / std,
   std being at least ``rollout.std_floor``, within ±``rollout.observation_clip`` if

@@ -20,7 +20,7 @@ TITLES = {
     **{name: name.upper() for name in STRATEGIES},
     **{"openai-es": "OpenAI-ES", "sep-cma-es": "sep-CMA-ES", "rm-es": "Rm-ES"},
     **{"xnes": "xNES", "simple-es": "simple ES", "novelty": "novelty search"},
-    "guided": "guided ES",
+    **{"guided": "guided ES", "cem-rl": "CEM-RL"},
     **{"sac": "SAC", "td3": "TD3", "cloning": "cloning", MAP_ELITES: "MAP-Elites"},
     POET: "POET",
 }

@@ -267,7 +267,7 @@ def run_generation(
 def guided_by(
     parts: Parts, state: TrainState, results: EpisodeResults
 ) -> tuple[TrainState, dict[str, float]]:
-    """Lets the critic learn, if there is one, and show the strategy a direction.
+    """Lets the critic learn, if there is one, and advise the strategy.
 
     Args:
         parts: of the run.
@@ -279,13 +279,13 @@ def guided_by(
     """
     if parts.guidance is None:
         return state, {}
+    strategy: Any = parts.strategy
     finished, seen = int(state.es.generation), view(parts.config, state)
     learned = parts.guidance.learn(
-        *(state.critic, results, state.es.mean, seen, finished)
+        *(state.critic, results, strategy.judged(state.es), seen, finished)
     )
-    direction = parts.devices.share(learned.direction)
-    strategy: Any = parts.strategy
-    es = jax.block_until_ready(strategy.guide(state.es, direction))
+    advice = parts.devices.share(learned.advice)
+    es = jax.block_until_ready(strategy.guide(state.es, advice))
     numbers = {"critic_loss": learned.loss, "critic_value": learned.value}
     return state._replace(es=es, critic=learned.state), numbers
 

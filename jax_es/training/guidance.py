@@ -1,8 +1,9 @@
 """What shows a strategy the way: a critic, from a run's configuration to its state.
 
-A strategy with a method ``guide`` (``es/guided.py``) is told a direction after each
-generation. Here are the checks of what a critic can judge, which episodes' steps it
-learns from, and where its networks (``models``) meet its algorithm (``es/critic.py``).
+A strategy that follows a critic (``es/guided.py``, ``es/cem_rl.py``) says after each
+generation which policies it asks about, and is given the critic's advice. Here are the
+checks of what a critic can judge, which episodes' steps it learns from, and where its
+networks (``models``) meet its algorithm (``es/critic.py``).
 """
 
 import dataclasses
@@ -14,8 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checks import require
-from jax_es.es.critic import Critic, CriticState, Learned, td3_critic
-from jax_es.es.guided import GuidedOptions
+from jax_es.es.critic import (
+    Critic,
+    CriticOptions,
+    CriticState,
+    Learned,
+    td3_critic,
+)
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.rollout.memory import check_memory, num_bytes
@@ -56,7 +62,7 @@ class Guidance:
         self,
         state: CriticState,
         results: EpisodeResults,
-        mean: PyTree,
+        policies: PyTree,
         view: View,
         generation: int,
     ) -> Learned:
@@ -65,13 +71,13 @@ class Guidance:
         Args:
             state: before it.
             results: of the generation, with its recorded steps.
-            mean: θ after its update.
-            view: how θ will see observations.
+            policies: what the strategy asks about, after its update.
+            view: how they will see observations.
             generation: its number.
         """
         seen = view.normalizer(self.observation.shape, self.observation.dtype)
         key = self._key(generation + 1)
-        return self.critic.learn(state, results.transitions, mean, seen, key)
+        return self.critic.learn(state, results.transitions, policies, seen, key)
 
     def _key(self, index: int) -> jax.Array:
         """Returns a key that neither θ nor the noise is drawn from."""
@@ -83,7 +89,7 @@ def make_guidance(
     config: TrainConfig,
     policy: Policy,
     env: VectorEnv,
-    options: GuidedOptions,
+    options: CriticOptions,
     has_workers: bool = False,
     on_call: Callable[[], None] = lambda: None,
 ) -> Guidance:
@@ -101,7 +107,8 @@ def make_guidance(
         ConfigError: the critic cannot judge such a policy in such an environment, or
             its replay buffer does not fit into memory.
     """
-    guided, other = "es.strategy guided", "or choose --strategy openai-es"
+    other = "or choose --strategy openai-es"
+    guided = f"es.strategy {config.es.strategy}"
     require(
         not has_workers,
         f"--workers: {guided} learns from every step of episodes, which workers do not "

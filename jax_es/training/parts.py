@@ -15,12 +15,12 @@ from jax_es.checks import is_own, require
 from jax_es.config import ESTIMATING
 from jax_es.distributed.sharded import ShardedEvaluator
 from jax_es.distributed.workers import Workers
-from jax_es.es.guided import GuidedES, guided
+from jax_es.es.guided import guided
 from jax_es.es.noise import make_noise
 from jax_es.es.novelty import novelty_search
 from jax_es.es.openai_es import openai_es
 from jax_es.es.population import MeanPopulation, Population
-from jax_es.es.strategy import Strategy
+from jax_es.es.strategy import FollowingFunctions, Strategy
 from jax_es.rollout.devices import Devices
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.evaluator import NOTHING, EpisodeResults, Evaluator, Reported
@@ -159,7 +159,7 @@ def build(
             population = jax.eval_shape(strategy.ask, state)
         _check_fits(parts, state, population)
         guidance = None
-        if isinstance(strategy, GuidedES):
+        if isinstance(strategy, FollowingFunctions):
             guidance = make_guidance(
                 *(config, parts.policy, parts.env, strategy.options),
                 has_workers=workers is not None,

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_es.es.cem_rl import CEMRLOptions
 from jax_es.es.critic import td3_critic
 from jax_es.es.guided import GuidedOptions
 from jax_es.es.replay import Transitions, empty_replay, remember
@@ -23,10 +24,10 @@ def steps(observations, actions, rewards, after, terminated):
     )
 
 
-def made(weight=1.0, **options):
+def made(weight=1.0, kind=GuidedOptions, **options):
     """A critic of one observed number, one action and a policy a = θ o."""
     given = {"width": 32, "batch_size": 64, "replay_size": 500, "discount": 0.5}
-    options = GuidedOptions(**{**given, "critic_learning_rate": 0.003, **options})
+    options = kind(**{**given, "critic_learning_rate": 0.003, **options})
     network = TwinCritic(1, 1, options.width)
     return td3_critic(
         options,
@@ -81,11 +82,60 @@ def test_it_leads_the_policy_to_the_better_actions():
     for w in (0.0, 1.5, 2.0):
         theta = {"w": np.float32(w)}
         learned = critic.learn(state, told, theta, AS_IT_IS, jax.random.key(1))
-        ways.append(float(learned.direction["w"]))
+        ways.append(float(learned.advice["w"]))
     # The gradient is −2 (θ − 1.5) E[o²], E[o²] = ⅓.
     np.testing.assert_allclose(ways, [1.0, 0.0, -1 / 3], atol=0.1)
     found = values(network, learned, [0.5, -0.5], [0.0, 1.0])
     np.testing.assert_allclose(found[0], [-0.5625, -3.0625], atol=0.2)
+
+
+def test_policies_climb_to_the_better_actions():
+    """The same one step: whoever climbs ends at 1.5, and who was told stays."""
+    rng = np.random.default_rng(0)
+    o, a = rng.uniform(-1, 1, 400), rng.uniform(-2, 2, 400)
+    told = steps(o, a, -((a - 1.5 * o) ** 2), o, np.ones(400))
+    options = {"replay_ratio": 20.0, "critic_learning_rate": 0.001}
+    critic, _ = made(kind=CEMRLOptions, actor_delay=2, **options)
+    state = critic.init(jax.random.key(0))
+    policies = {"w": np.float32([0.0, 1.0, 2.0])}
+    before = np.copy(policies["w"])
+    learned = critic.learn(state, told, policies, AS_IT_IS, jax.random.key(1))
+    np.testing.assert_allclose(learned.advice["w"], 1.5, atol=0.15)
+    np.testing.assert_array_equal(policies["w"], before)
+    # The value is the mean over their way: at its end it is 0.
+    assert -0.5 < learned.value < 0.05
+    # Nothing to learn from: they stay where they were drawn.
+    none = Transitions(*(field[:0] for field in told))
+    nothing = critic.learn(state, none, policies, AS_IT_IS, jax.random.key(1))
+    np.testing.assert_array_equal(nothing.advice["w"], before)
+
+
+def test_a_policy_steps_along_the_critics_own_gradient():
+    """One step of the critic's and of theirs, Adam's first: the rate, by the sign."""
+    critic, network = made(
+        kind=CEMRLOptions, replay_ratio=0.25, actor_learning_rate=0.01
+    )
+    rng = np.random.default_rng(0)
+    told = steps(*rng.normal(size=(4, 4)), np.zeros(4))
+    policies = {"w": np.float32([-2.0, -0.5, 0.5, 2.0])}
+    learned = critic.learn(
+        critic.init(jax.random.key(0)), told, policies, AS_IT_IS, jax.random.key(1)
+    )
+
+    def value(w, observations):
+        own = observations[:, None]
+        return network.apply(learned.state.weights, own, w * own / 2.0)[0].mean()
+
+    assert learned.state.num_updates == 1
+    batch_key, _ = jax.random.split(
+        jax.random.fold_in(jax.random.split(jax.random.key(1))[0], 0)
+    )
+    seen = told.observations[jax.random.randint(batch_key, (64,), 0, 4), 0]
+    uphill = [float(jax.grad(value)(w, seen)) for w in policies["w"]]
+    moved = learned.advice["w"] - policies["w"]
+    np.testing.assert_allclose(moved, 0.01 * np.sign(uphill), rtol=1e-3)
+    expected = np.mean([float(value(w, seen)) for w in policies["w"]])
+    assert learned.value == pytest.approx(expected, rel=1e-4)
 
 
 def test_observations_are_seen_as_policies_see_them():
@@ -101,7 +151,7 @@ def test_observations_are_seen_as_policies_see_them():
     first = critic.learn(state, plain, theta, AS_IT_IS, key)
     second = critic.learn(state, other, theta, view, key)
     np.testing.assert_allclose(
-        first.direction["w"], second.direction["w"], rtol=1e-3, atol=1e-5
+        first.advice["w"], second.advice["w"], rtol=1e-3, atol=1e-5
     )
 
 
@@ -121,7 +171,7 @@ def test_a_generation_is_pure_and_owes_what_is_left_of_a_step():
     assert again.state.num_updates == 3 and again.state.owed == 0.0
     none = Transitions(*(field[:0] for field in told))
     nothing = critic.learn(state, none, theta, AS_IT_IS, jax.random.key(1))
-    assert nothing.direction["w"] == 0 and np.isnan(nothing.loss)
+    assert nothing.advice["w"] == 0 and np.isnan(nothing.loss)
 
 
 def test_the_store_keeps_the_latest_steps():

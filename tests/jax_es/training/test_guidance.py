@@ -46,14 +46,27 @@ TINY = TrainConfig(
 )
 
 
+CLIMBING = dataclasses.replace(
+    TINY,
+    es=ESConfig(
+        strategy="cem-rl",
+        num_pairs=4,
+        sigma=0.3,
+        kwargs={name: SMALL[name] for name in SMALL if name != "direction_batches"},
+        healthy_reward_weight=0.0,
+    ),
+)
+
+
 @functools.cache
-def tiny_parts():
-    return build(TINY)
+def tiny_parts(strategy="guided"):
+    return build(TINY if strategy == "guided" else CLIMBING)
 
 
-def trained(path, resume=False, **fields):
+def trained(path, resume=False, strategy="guided", **fields):
+    parts = tiny_parts(strategy)
     parts = dataclasses.replace(
-        tiny_parts(), config=dataclasses.replace(TINY, **fields)
+        parts, config=dataclasses.replace(parts.config, **fields)
     )
     run = RunDirectory(path)
     state = begin(parts, run, resume, "python")
@@ -87,6 +100,32 @@ def test_it_trains_resumes_to_the_bit_with_its_replay_buffer_and_is_reloaded(fol
     policy = load_policy(folder / "whole", "last")
     assert "guided ES" in repr(policy)
     assert policy(np.zeros(11, np.float32)).shape == (3,)
+
+
+def test_members_climb_and_it_resumes_to_the_bit_with_its_replay_buffer(folder):
+    whole = trained(folder / "whole", strategy="cem-rl")
+    trained(folder / "torn", strategy="cem-rl", num_generations=2)
+    resumed = trained(folder / "torn", strategy="cem-rl", resume=True)
+    assert_equal_bits(resumed.state, whole.state)
+    assert str(numbers(folder / "torn")) == str(numbers(folder / "whole"))
+    # The first generation has no critic; the others as many as the running share says.
+    told = [record.strategy for record in whole.records[:4]]
+    climbed = [each["num_climbed"] for each in told]
+    shares = [each["mean_elite_share"] for each in told]
+    assert climbed[0] == 0 and np.isnan(told[0]["elite_share"]) and shares[0] == 0.5
+    assert climbed[1:] == [np.clip(np.round(8 * each), 1, 4) for each in shares[:3]]
+    assert all(np.isfinite(each["critic_loss"]) for each in told)
+    state = whole.state
+    count = int(state.es.num_climbed)
+    drawn = tiny_parts("cem-rl").strategy.judged(state.es)
+    moved = jax.tree.map(
+        lambda new, old: np.abs(new[:count] - old).max(), state.es.climbed, drawn
+    )
+    assert all(0 < each < 0.1 for each in jax.tree.leaves(moved))
+    checkpoints = Checkpoints(folder / "whole" / "checkpoints")
+    assert "replay" in checkpoints.restore("last").state["critic"]
+    assert "critic" not in checkpoints.restore("best").state
+    assert "CEM-RL" in repr(load_policy(folder / "whole", "last"))
 
 
 def test_without_a_share_a_run_is_one_of_openai_es():
@@ -164,18 +203,19 @@ def four_tasks():
         ),
         ({"policy": LinearConfig(action_bins=3)}, r"are choices \(3 bins\); choose"),
         ({"policy": LSTMConfig(width=4)}, "policy lstm remembers an episode's past"),
+        ({"es": CLIMBING.es, "env": EnvConfig("CartPole-v1")}, "es.strategy cem-rl fo"),
+        ({"es": CLIMBING.es, "replay_size": 2**30}, "replay_size 1073741824 would ta"),
         ({"policy": LinearConfig(target_return=1.0)}, "linear .* reads a return to go"),
         ({"replay_size": 2**30}, r"replay_size 1073741824 would take about .* GiB"),
         ({"width": 10**6}, "es.kwargs.width 1000000 would take about .* of memory"),
     ],
 )
 def test_what_a_critic_cannot_judge_is_one_line(changes, words):
+    es = changes.pop("es", TINY.es)
     fields = {k: v for k, v in changes.items() if k in ("env", "policy")}
     kwargs = {k: v for k, v in changes.items() if k not in fields}
     es = dataclasses.replace(
-        *(TINY.es,),
-        kwargs={**SMALL, **kwargs},
-        healthy_reward_weight=1.0,
+        es, kwargs={**es.kwargs, **kwargs}, healthy_reward_weight=1.0
     )
     config = dataclasses.replace(TINY, es=es, **fields)
     with pytest.raises(ConfigError, match=words) as caught:

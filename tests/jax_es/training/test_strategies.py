@@ -29,7 +29,7 @@ from jax_es.training.loop import PolicyTraining, begin, run_training
 from jax_es.training.parts import build, make_strategy
 from tests.comparing import assert_equal_bits, numbers
 
-FAST = ("cma-es", "cem", "ga", "novelty")
+FAST = ("cma-es", "cem", "ga", "novelty", "cem-rl")
 TRAINED = [
     pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
     for name in STRATEGIES

@@ -107,7 +107,9 @@ def test_help_leaves_out_what_only_games_or_obedience_need(capsys):
     assert "--es.sigma FLOAT" in short
 
 
-@pytest.mark.parametrize("strategy", ["openai-es", "cma-es", "pgpe", "guided"])
+@pytest.mark.parametrize(
+    "strategy", ["openai-es", "cma-es", "pgpe", "guided", "cem-rl"]
+)
 def test_help_leaves_out_what_a_strategy_does_not_read(strategy, capsys):
     with pytest.raises(SystemExit):
         train.main(["hopper", "--strategy", strategy, "--help-all"])
