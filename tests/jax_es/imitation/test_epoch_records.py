@@ -26,7 +26,7 @@ def test_what_is_shown():
         progress.generation_started(0)
         progress.generation_done(record(0))
     assert " ".join(stream.getvalue().split()) == (
-        "compiling and running the first epoch epoch 1/12 loss 0.25000 held-out nan "
-        "evaluation 900.5 asked-50 nan "
+        "compiling and running the first epoch epoch 1/12 loss 0.25000 "
+        "evaluation 900.5 asked-50 nan length 321 "
         "left -:--:--"
     )
