@@ -325,8 +325,8 @@ ROBOT_PRESETS: dict[str, dict[str, TrainConfig]] = {
             _HUMANOID["decision-transformer"], phases=_TRANSFORMER_PHASES
         ),
         # ARS' settings in the units of our weights. Twice the step walks out of what
-        # was learned, half of it is as fast. Hidden are the bodies' masses and inertias:
-        # a policy that reads them falls in a body of another weight.
+        # was learned, half of it is as fast. Hidden are masses and inertias: a policy
+        # that reads them falls in a body of another weight.
         "linear": clipup(
             EnvConfig("Humanoid-v5", hide_observation=("45:175",)),
             LINEAR,
