@@ -4,6 +4,7 @@ Everything that an epoch depends on is in the checkpoint of the one before or fo
 from the seed, so a run that is killed at any instant continues to the same numbers.
 """
 
+import json
 import math
 import os
 import time
@@ -111,7 +112,9 @@ def pretrain_run(
     episodes = Episodes.zeros(
         parts.env.single_observation_space, parts.env.single_action_space
     )
-    data: dict[str, Any] = {} if source is None else provenance(source)
+    data: dict[str, Any] = {}
+    if source is not None:  # as JSON reads it, since a resume compares it
+        data = json.loads(json.dumps(provenance(source)))
     if dataset is not None:
         episodes = read_episodes(dataset, config)
         data |= _described(episodes)

@@ -132,6 +132,7 @@ def test_it_begins_with_another_runs_weights(folder):
     begun = config(init="runs/a", init_checkpoint="last")
     still = dataclasses.replace(ONLINE, epochs=1, learning_rate=1e-30, weight_decay=0.0)
     pretrain_run(begun, still, None, "runs/b")
+    assert pretrain.main(["--resume", "--name", "b", "--epochs", "1"]) == 0
     for one, other in zip(
         jax.tree.leaves(load_mean("runs/a", "last").mean),
         jax.tree.leaves(load_mean("runs/b", "last").mean),
