@@ -85,10 +85,12 @@ class OnlinePlayer:
         envs: Any = [RecordingEnv(e, *noise, self._ended.append) for e in parts.envs]
         self._rollout = Rollout(parts.policy, envs, parts.devices)
 
-    def play(self, mean: PyTree, epoch: int, check_stop: Callable[[], None]) -> float:
+    def play(
+        self, mean: PyTree, epoch: int, check_stop: Callable[[], None]
+    ) -> float | None:
         """Plays an epoch's episodes and remembers them; returns their mean return.
 
-        Those whose numbers are not finite are left out.
+        Those whose numbers are not finite are left out; None if that are all.
 
         Args:
             mean: θ.
@@ -99,10 +101,8 @@ class OnlinePlayer:
             ConfigError: if nothing is left to learn from.
         """
         config = self._parts.config
-        count = self._config.online_episodes
-        seeds = stream(config.seed, "online episodes", epoch).integers(
-            2**31, size=count
-        )
+        draws = stream(config.seed, "online episodes", epoch)
+        seeds = draws.integers(2**31, size=self._config.online_episodes)
         tasks = tasks_of_mean(seeds, self._parts.env.max_episode_steps)
         asked = getattr(config.policy, "target_return", None)
         if asked is not None:
@@ -117,26 +117,28 @@ class OnlinePlayer:
         # In the order of the tasks, whatever order they ended in.
         order = {int(seed): index for index, seed in enumerate(seeds)}
         ended = sorted(self._ended, key=lambda episode: order[episode.seed or 0])
-        played = [episode for episode in ended if is_finite(episode)]
-        every = self.episodes
-        for episode in played:
-            rewards = np.asarray(episode.rewards, np.float32)
-            steps: Any = episode.observations, episode.actions
-            observations, actions = map(np.asarray, steps)
-            lengths = np.array([len(rewards)])
-            every = every.followed_by(
-                Episodes(observations[:-1], actions, rewards, lengths)
-            )
-            self.num_steps += len(rewards)
-        count = len(every.lengths)
+        played: list[Any] = [episode for episode in ended if is_finite(episode)]
         require(
-            count > 0,
+            len(played) + len(self.episodes.lengths) > 0,
             "all episodes have numbers that are not finite, so nothing is there to "
             "learn from; start a new run with another --seed.",
         )
-        most = min(count, self._config.replay_episodes)
-        self.episodes = every.chosen(np.arange(count - most, count))
-        return float(np.mean([sum(episode.rewards) for episode in played]))
+        if not played:
+            return None
+        own = Episodes(
+            np.concatenate([each.observations[:-1] for each in played]),
+            np.concatenate([each.actions for each in played]),
+            np.concatenate([each.rewards for each in played]),
+            np.array([len(each.rewards) for each in played]),
+        )
+        self.num_steps += len(own.rewards)
+        # What stays is copied once, however many episodes are new.
+        count = len(self.episodes.lengths)
+        left = max(0, count + len(played) - self._config.replay_episodes)
+        kept = self.episodes.chosen(np.arange(min(left, count), count))
+        new = own.chosen(np.arange(max(0, left - count), len(played)))
+        self.episodes = kept.followed_by(new)
+        return float(own.returns.mean())
 
     def state(self) -> PyTree:
         """Returns what a resume needs."""
