@@ -15,7 +15,7 @@ PROGRAMS = {
     "illuminate": "fill an archive with many different good policies",
     "poet": "grow terrains and policies together",
     "adapt": "recover from damage with an archive's policies",
-    "teacher": "train a policy by gradients, with SAC or TD3",
+    "teacher": "train a policy by gradients, with SAC, TD3 or PPO",
     "collect": "record a run's episodes as a dataset",
     "pretrain": "clone the behaviour in a dataset",
     "benchmark": "measure how fast this machine trains",

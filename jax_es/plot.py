@@ -69,10 +69,10 @@ class Arguments:
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
     plots/ in the run's folder if not given, or here for several."""
-    x: Literal["env-steps", "generations", "seconds", "all"] | None = None
+    x: Literal["env-steps", "generations", "seconds", "cpu-seconds", "all"] | None = None
     """What returns are measured against, or a panel of learning for each; of
     populations generations, else environment steps if not given. Gradients know no
-    generations."""
+    generations; cpu-seconds are core-minutes, and workers' are not counted."""
     y: str = "evaluation"
     """evaluation: return of the mean policy. population: mean over the population.
     fitness: what an objective of your own says of the mean policy. command-error: the
@@ -178,7 +178,8 @@ def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
     xs, along = (arguments.x or "env-steps",), arguments.x or "generations"
     if arguments.x == "all":
         is_evolution = all(run.method.is_evolution for run in runs)
-        xs = tuple(x for x in AXES if is_evolution or x != "generations")
+        unread = () if is_evolution else ("generations",)
+        xs = tuple(x for x in AXES if x not in (*unread, "cpu-seconds"))
         along = "generations"
     made_by = {
         method: [run for run in runs if run.method.name == method]

@@ -1,6 +1,6 @@
 """Trains a teacher: ``python -m jax_es.teacher [PRESET] [--policy KIND] [--options]``.
 
-SAC or TD3, by gradients, learn the task of a preset or of ``--env.id``. What they leave
+SAC, TD3 or PPO, by gradients, learn the task of a preset or of ``--env.id``. What they leave
 is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 """
 
@@ -30,13 +30,18 @@ from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import PRESETS, for_teaching, preset, unknown
 from jax_es.train_config import POLICY_KINDS, PolicyConfig, TrainConfig, policy_kind
 
-DESCRIPTION = f"""Trains a teacher by gradients, with SAC or TD3 as SBX has them.
+DESCRIPTION = f"""Trains a teacher by gradients, with SAC, TD3 or PPO as SBX has them.
 
 PRESET: {", ".join(PRESETS)}; its environment and transformer are taken. Or --env.id.
 
 KIND: mlp (the default), or with --algo td3 decision-transformer.
 
 The options' defaults below are those of the chosen preset."""
+
+
+# As Gymnasium's wrappers normalise, by which it learns.
+VIEWS = {"ppo": RolloutConfig(std_floor=1e-4, observation_clip=10.0)}
+"""Methods whose actor sees normalised observations → how."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
     if line.resumes_as_stored:
-        stored = stored_run(line, "sac", "td3")
+        stored = stored_run(line, "sac", "td3", "ppo")
         base, settings = stored.config(), settings_of(stored.method())
     else:
         base, settings = _default(line), TeacherSettings()
@@ -76,7 +81,7 @@ def parse(argv: list[str]) -> Request:
     from jax_es.training.build import with_game
 
     settings, given = arguments.settings, shared_fields(arguments, Arguments)
-    rollout = RolloutConfig(observation_statistics=False)
+    rollout = VIEWS.get(settings.algo, RolloutConfig(observation_statistics=False))
     config = with_game(TrainConfig(rollout=rollout, **given))
     require(config.env.id != "", "a PRESET or --env.id is needed; --help lists them.")
     if arguments.resume:

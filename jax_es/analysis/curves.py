@@ -30,6 +30,7 @@ AXES = {
     "env-steps": ("total_env_steps", "environment steps"),
     "generations": ("generation", "generation"),
     "seconds": ("seconds_elapsed", "wall-clock time (h:mm:ss)"),
+    "cpu-seconds": ("cpu_seconds", "CPU time of all threads (h:mm:ss)"),
 }
 
 BEFORE = {"total_env_steps": "env_steps", "seconds_elapsed": "seconds_total"}

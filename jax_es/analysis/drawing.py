@@ -160,7 +160,7 @@ def label_x(axis: Axes, x: str) -> None:
     label, steps = AXES[x][1], (1, 2, 2.5, 5, 10)  # up to a power of ten
     if x == "env-steps":
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    elif x == "seconds":
+    elif x.endswith("seconds"):
         steps = (1, 1.2, 1.8, 3, 6, 10)  # in whole minutes
         clock = FuncFormatter(lambda s, _: str(datetime.timedelta(seconds=round(s))))
         axis.xaxis.set_major_formatter(clock)

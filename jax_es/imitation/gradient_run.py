@@ -114,6 +114,7 @@ class GradientRun:
 
     Attributes:
         restored: the checkpoint that it goes on from; later records are dropped.
+        statistics: those that θ sees observations by.
         num_evaluations: evaluations recorded so far, before a stop included.
         best: the highest mean evaluation return so far.
         seconds: returns the wall-clock since the run began, pauses left out.
@@ -127,7 +128,7 @@ class GradientRun:
         restored: Restored | None = None,
     ) -> None:
         self.path, self.config, self.restored = run.path, parts.config, restored
-        self._parts, self._statistics = parts, statistics
+        self._parts, self.statistics = parts, statistics
         self.num_evaluations, self.best = 0, -math.inf
         if restored is not None:
             self.num_evaluations = int(restored.state["num_evaluations"])
@@ -157,7 +158,7 @@ class GradientRun:
         return self._parts.rollout.evaluate(
             MeanPopulation(jax.tree.map(jnp.asarray, mean)),
             tasks,
-            view_of(self.config, self._statistics),
+            view_of(self.config, self.statistics),
             lambda _: check_stop(),
         )
 
@@ -184,7 +185,7 @@ class GradientRun:
             self.seconds(),
         )
         self.num_evaluations += 1
-        trained = TrainedMean(self.config, mean, self._statistics, step)
+        trained = TrainedMean(self.config, mean, self.statistics, step)
         state = {
             **trained.state(),
             "num_evaluations": self.num_evaluations,

@@ -76,6 +76,7 @@ def teach(
 
         def evaluate() -> None:
             mean, step = teacher.mean(), teacher.num_steps
+            taught.statistics = teacher.statistics()
             result = taught.evaluate(mean, check_stop=check_stop)
             if step:
                 draft = folder.with_name(f".unfinished-{SBX_FOLDER}")

@@ -7,8 +7,10 @@ from jax_es.checks import (
     Count,
     NotNegative,
     NotNegativeFinite,
+    Positive,
     Range,
     Share,
+    Weight,
     check_fields,
     from_json,
     require,
@@ -16,16 +18,30 @@ from jax_es.checks import (
 from jax_es.config import LearningRate
 from jax_es.runs.method import Method
 
-TD3_ONLY = ("action_noise", "policy_delay")
-"""Settings that SAC does not read."""
+READ_BY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("action_noise", "policy_delay"), ("td3",)),
+    **dict.fromkeys(
+        ("buffer_size", "learning_starts", "train_freq", "gradient_steps", "tau"),
+        ("sac", "td3"),
+    ),
+    **dict.fromkeys(
+        (
+            *("n_steps", "n_epochs", "gae_lambda", "clip_range", "ent_coef"),
+            *("vf_coef", "max_grad_norm", "log_std_init"),
+        ),
+        ("ppo",),
+    ),
+}
+"""Settings that not all methods read, and which do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TeacherSettings:
-    """Settings of SAC and TD3. Defaults: Stable-Baselines3's and SBX's."""
+    """Settings of SAC, TD3 and PPO. Defaults: Stable-Baselines3's and SBX's."""
 
-    algo: Literal["sac", "td3"] = "sac"
-    """Soft actor-critic (arXiv 1801.01290) or twin delayed DDPG (arXiv 1802.09477)."""
+    algo: Literal["sac", "td3", "ppo"] = "sac"
+    """Soft actor-critic (arXiv 1801.01290), twin delayed DDPG (arXiv 1802.09477) or
+    proximal policy optimization (arXiv 1707.06347)."""
     steps: Count = 1_000_000
     """Environment steps to train for, counted from the start of the run."""
     evaluate_every: Count = 10_000
@@ -44,7 +60,7 @@ class TeacherSettings:
         int, Range("at least 1, or -1", lambda n: n >= 1 or n == -1)
     ] = -1
     """Gradient steps of an update; -1: as many as environment steps since the last."""
-    gamma: Annotated[float, Range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.99
+    gamma: Weight = 0.99
     """Discount of an environment step."""
     tau: Share = 0.005
     """Share by which a gradient step moves the target networks."""
@@ -54,29 +70,47 @@ class TeacherSettings:
     """TD3: standard deviation of the exploration noise, of actions in [-1, 1]."""
     policy_delay: Count = 2
     """TD3: gradient steps of the critics for each of the actor."""
+    n_steps: Count = 2048
+    """PPO: environment steps between updates, all of which an update learns from."""
+    n_epochs: Count = 10
+    """PPO: how often an update learns from each of them."""
+    gae_lambda: Weight = 0.95
+    """PPO: how far advantages look ahead (arXiv 1506.02438)."""
+    clip_range: Positive = 0.2
+    """PPO: how far an update may move the probability of an action, as a share."""
+    ent_coef: NotNegativeFinite = 0.0
+    """PPO: weight of the entropy of the actions."""
+    vf_coef: NotNegativeFinite = 0.5
+    """PPO: weight of the critic's error."""
+    max_grad_norm: Positive = 0.5
+    """PPO: bound of a gradient's norm."""
+    log_std_init: float = 0.0
+    """PPO: logarithm of the actions' first standard deviation, in half ranges."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(
-            self.learning_starts < self.steps,
-            f"learning_starts must be below steps {self.steps}, or nothing is learned, "
-            f"got {self.learning_starts}.",
-        )
-        for name in TD3_ONLY:
+        for name, readers in READ_BY.items():
             option, value = f"--{name.replace('_', '-')}", getattr(self, name)
             require(
-                self.algo == "td3" or value == getattr(TeacherSettings, name),
+                self.algo in readers or value == getattr(TeacherSettings, name),
                 f"{option} {value} has no meaning with --algo {self.algo}; leave it "
-                "out, or choose --algo td3.",
+                f"out, or choose --algo {' or '.join(readers)}.",
             )
+        first = "n_steps" if self.algo == "ppo" else "learning_starts"
+        require(
+            getattr(self, first) < self.steps,
+            f"{first} must be below steps {self.steps}, or nothing is learned, got "
+            f"{getattr(self, first)}.",
+        )
 
     def method(self) -> Method:
         """Returns these settings as a run records them."""
         settings: dict[str, Any] = dataclasses.asdict(self)
         name = settings.pop("algo")
         settings["critic_hidden_sizes"] = list(self.critic_hidden_sizes)
-        unread = () if name == "td3" else TD3_ONLY
-        return Method(name, {k: v for k, v in settings.items() if k not in unread})
+        return Method(
+            name, {k: v for k, v in settings.items() if name in READ_BY.get(k, (name,))}
+        )
 
 
 def settings_of(method: Method) -> TeacherSettings:

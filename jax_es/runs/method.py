@@ -21,8 +21,8 @@ TITLES = {
     **{"openai-es": "OpenAI-ES", "sep-cma-es": "sep-CMA-ES", "rm-es": "Rm-ES"},
     **{"xnes": "xNES", "simple-es": "simple ES", "novelty": "novelty search"},
     **{"guided": "guided ES", "cem-rl": "CEM-RL"},
-    **{"sac": "SAC", "td3": "TD3", "cloning": "cloning", MAP_ELITES: "MAP-Elites"},
-    POET: "POET",
+    **{"sac": "SAC", "td3": "TD3", "ppo": "PPO", "cloning": "cloning"},
+    **{MAP_ELITES: "MAP-Elites", POET: "POET"},
 }
 """What methods are called."""
 
@@ -30,8 +30,7 @@ TEACHER = "jax_es.teacher"
 
 PROGRAMS = {
     **dict.fromkeys(STRATEGIES, "jax_es.train"),
-    "sac": TEACHER,
-    "td3": TEACHER,
+    **dict.fromkeys(("sac", "td3", "ppo"), TEACHER),
     "cloning": "jax_es.pretrain",
     MAP_ELITES: "jax_es.illuminate",
     POET: "jax_es.poet",
@@ -51,8 +50,8 @@ class Method(NamedTuple):
     """
 
     name: str
-    """``"sac"``, ``"td3"``, ``"cloning"``, ``"map-elites"``, ``"poet"``, or a
-    strategy's, one of the user's own by ``module:Name``."""
+    """``"sac"``, ``"td3"``, ``"ppo"``, ``"cloning"``, ``"map-elites"``, ``"poet"``,
+    or a strategy's, one of the user's own by ``module:Name``."""
     settings: dict[str, Any]
     """What it needs besides, as JSON values by the names of its program's options, with
     underscores: ``learning_rate`` is ``--learning-rate``."""

@@ -10,6 +10,7 @@ attempt is removed on resume.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -57,10 +58,18 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
         self._is_begun = bool(kept)
         before = kept[-1].seconds_elapsed if kept else 0.0
         self._started = time.perf_counter() - before
+        # NaN stays NaN: a version that did not count them began the run.
+        worked = kept[-1].cpu_seconds if kept else 0.0
+        self._cpu_started = time.process_time() - worked
         self._tensorboard = TensorBoard(directory, resume_after_generation + 1)
 
     def write(self, record: GenerationRecord) -> None:
-        """Appends one record; it is on the disk when this returns."""
+        """Appends one record; it is on the disk when this returns.
+
+        It gets the CPU seconds so far.
+        """
+        worked = time.process_time() - self._cpu_started
+        record = dataclasses.replace(record, cpu_seconds=worked)
         values = nulled(record.numbers())
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.

@@ -141,6 +141,9 @@ class GenerationRecord:
     """``env_steps / seconds_total``."""
     seconds_elapsed: float = math.nan
     """Since the run began, time before a resume included."""
+    cpu_seconds: float = math.nan
+    """CPU seconds of all threads of the run's own process since the run began, without
+    its workers: what a busy machine does not stretch."""
     strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """What ``tell`` of a strategy of your own reports, by name; NaN if not finite."""
 
@@ -213,7 +216,7 @@ GROUPS = {
     "time": (
         *("slot_utilization", "seconds_policy", "seconds_environment"),
         *("seconds_noise", "seconds_update", "seconds_other", "seconds_total"),
-        *("env_steps_per_second", "seconds_elapsed"),
+        *("env_steps_per_second", "seconds_elapsed", "cpu_seconds"),
     ),
 }
 """Fields that are measured together; those of no group are written always."""

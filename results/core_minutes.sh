@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Evolution, evolution with a critic, and gradients, each with ten core-minutes: CPU
+# seconds of all of a run's threads, compilation and evaluations included. Afterwards
+# the best θ plays 20 other episodes. A run has one core:
+#   results/core_minutes.sh CORE [TASK…]
+# Finished runs are skipped, stopped ones begin again. What the table needs is copied
+# beside this file. Table:
+#   python results/tables.py
+set -euo pipefail
+core=${1:-0}
+tasks=("${@:2}")
+[[ $# -gt 1 ]] || tasks=(half-cheetah hopper walker2d swimmer)
+seed=${SEED:-0}
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python}
+mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
+on_core=(taskset -c "${cores[core]}" "$python" -m)
+
+run() {  # name program options
+  local run=runs/core_minutes/$1/seed-$seed kept=results/core_minutes/$1/seed-$seed
+  [[ ! -e $run/finished ]] || return 0
+  rm -rf "$run"
+  # The kernel ends it.
+  (ulimit -t 600; exec "${on_core[@]}" "jax_es.$2" "${@:3}" --seed "$seed" \
+    --runs-dir "runs/core_minutes/$1" --name "seed-$seed") || true
+  mkdir -p "$kept"
+  "${on_core[@]}" jax_es.evaluate "$run" --episodes 20 --json >"$kept/evaluation.json"
+  cp "$run"/{config.json,metrics.jsonl} "$kept"
+  touch "$run/finished"
+}
+
+# RL Baselines3 Zoo's settings of the tasks (hyperparams/ppo.yml, td3.yml, sac.yml at
+# 22e3ff2), TD3's and SAC's gradient steps in blocks of eight, which costs less.
+steps=100000000
+taught=(--steps $steps --evaluate-every 10000 --evaluation.num-episodes 3)
+wide=(--policy.hidden-sizes 400 300 --critic-hidden-sizes 400 300)
+td3=(--algo td3 --learning-rate 0.001 --learning-starts 10000 "${wide[@]}" "${taught[@]}")
+sac=(--algo sac --learning-starts 10000 "${taught[@]}")
+ppo=(--algo ppo "${taught[@]}")
+small=(--log-std-init -2 --n-steps 512)
+critic=(--strategy cem-rl --evaluation.num-episodes 1 --es.kwargs.batch_size 100)
+free=(--num-generations $steps --max-env-steps $steps)
+
+for task in "${tasks[@]}"; do
+  mine=()
+  gamma=()
+  case $task in
+    half-cheetah)
+      policy=mlp
+      own=("${small[@]}" --batch-size 64 --gamma 0.98 --learning-rate 2.0633e-05 --ent-coef 0.000401762
+        --clip-range 0.1 --n-epochs 20 --gae-lambda 0.92 --max-grad-norm 0.8 --vf-coef 0.58096)
+      ;;
+    hopper)
+      policy=mlp
+      mine=(--es.healthy-reward-weight 0)
+      own=("${small[@]}" --batch-size 32 --gamma 0.999 --learning-rate 9.80828e-05 --ent-coef 0.00229519
+        --n-epochs 5 --gae-lambda 0.99 --max-grad-norm 0.7 --vf-coef 0.835671)
+      ;;
+    walker2d)
+      policy=mlp
+      own=("${small[@]}" --batch-size 32 --learning-rate 5.05041e-05 --ent-coef 0.000585045
+        --clip-range 0.1 --n-epochs 20 --max-grad-norm 1 --vf-coef 0.871923)
+      ;;
+    swimmer)
+      policy=linear
+      mine=(--es.sigma 0.1 --es.kwargs.replay_ratio 0.25)
+      # The zoo's four environments of 1,024 steps each are one of 4,096 here.
+      own=(--gamma 0.9999 --n-steps 4096 --batch-size 256 --learning-rate 6e-4 --gae-lambda 0.98
+        --policy.hidden-sizes 64 64 --policy.activation tanh --critic-hidden-sizes 64 64)
+      gamma=(--gamma 0.9999)
+      ;;
+  esac
+  run "$task-ppo" teacher "$task" "${ppo[@]}" "${own[@]}"
+  run "$task-linear" train "$task" --policy linear "${free[@]}"
+  run "$task-cem-rl" train "$task" --policy "$policy" "${critic[@]}" "${mine[@]}" "${free[@]}"
+  run "$task-td3" teacher "$task" "${td3[@]}" "${gamma[@]}"
+  run "$task-decision-transformer" train "$task" "${free[@]}"
+  [[ $task != swimmer ]] || gamma=(--gamma 0.999)
+  run "$task-sac" teacher "$task" "${sac[@]}" "${gamma[@]}"
+done
