@@ -30,51 +30,57 @@ run() {  # name program options
 }
 
 # RL Baselines3 Zoo's settings of the tasks (hyperparams/ppo.yml, td3.yml, sac.yml at
-# 22e3ff2), TD3's and SAC's gradient steps in blocks of eight, which costs less.
-steps=100000000
-taught=(--steps $steps --evaluate-every 10000 --evaluation.num-episodes 3)
-wide=(--policy.hidden-sizes 400 300 --critic-hidden-sizes 400 300)
-td3=(--algo td3 --learning-rate 0.001 --learning-starts 10000 "${wide[@]}" "${taught[@]}")
-sac=(--algo sac --learning-starts 10000 "${taught[@]}")
-ppo=(--algo ppo "${taught[@]}")
+# 22e3ff2); TD3's and SAC's gradient steps in blocks of eight, which costs less.
+taught=(--steps 100000000 --evaluate-every 10000 --evaluation.num-episodes 3)
+free=(--num-generations 100000000 --max-env-steps 100000000)
 small=(--log-std-init -2 --n-steps 512)
-critic=(--strategy cem-rl --evaluation.num-episodes 1 --es.kwargs.batch_size 100)
-free=(--num-generations $steps --max-env-steps $steps)
 
-for task in "${tasks[@]}"; do
-  mine=()
-  gamma=()
-  case $task in
-    half-cheetah)
-      policy=mlp
-      own=("${small[@]}" --batch-size 64 --gamma 0.98 --learning-rate 2.0633e-05 --ent-coef 0.000401762
-        --clip-range 0.1 --n-epochs 20 --gae-lambda 0.92 --max-grad-norm 0.8 --vf-coef 0.58096)
-      ;;
-    hopper)
-      policy=mlp
-      mine=(--es.healthy-reward-weight 0)
-      own=("${small[@]}" --batch-size 32 --gamma 0.999 --learning-rate 9.80828e-05 --ent-coef 0.00229519
-        --n-epochs 5 --gae-lambda 0.99 --max-grad-norm 0.7 --vf-coef 0.835671)
-      ;;
-    walker2d)
-      policy=mlp
-      own=("${small[@]}" --batch-size 32 --learning-rate 5.05041e-05 --ent-coef 0.000585045
-        --clip-range 0.1 --n-epochs 20 --max-grad-norm 1 --vf-coef 0.871923)
-      ;;
-    swimmer)
-      policy=linear
-      mine=(--es.sigma 0.1 --es.kwargs.replay_ratio 0.25)
-      # The zoo's four environments of 1,024 steps each are one of 4,096 here.
-      own=(--gamma 0.9999 --n-steps 4096 --batch-size 256 --learning-rate 6e-4 --gae-lambda 0.98
-        --policy.hidden-sizes 64 64 --policy.activation tanh --critic-hidden-sizes 64 64)
-      gamma=(--gamma 0.9999)
-      ;;
+ppo() {  # task: the zoo's settings of PPO
+  case $1 in
+    half-cheetah) own=("${small[@]}" --batch-size 64 --gamma 0.98 --learning-rate 2.0633e-05
+      --ent-coef 0.000401762 --clip-range 0.1 --n-epochs 20 --gae-lambda 0.92
+      --max-grad-norm 0.8 --vf-coef 0.58096) ;;
+    hopper) own=("${small[@]}" --batch-size 32 --gamma 0.999 --learning-rate 9.80828e-05
+      --ent-coef 0.00229519 --n-epochs 5 --gae-lambda 0.99 --max-grad-norm 0.7
+      --vf-coef 0.835671) ;;
+    walker2d) own=("${small[@]}" --batch-size 32 --learning-rate 5.05041e-05
+      --ent-coef 0.000585045 --clip-range 0.1 --n-epochs 20 --max-grad-norm 1
+      --vf-coef 0.871923) ;;
+    # The zoo's four environments of 1,024 steps each are one of 4,096 here.
+    swimmer) own=(--gamma 0.9999 --n-steps 4096 --batch-size 256 --learning-rate 6e-4
+      --gae-lambda 0.98 --policy.hidden-sizes 64 64 --policy.activation tanh
+      --critic-hidden-sizes 64 64) ;;
   esac
-  run "$task-ppo" teacher "$task" "${ppo[@]}" "${own[@]}"
-  run "$task-linear" train "$task" --policy linear "${free[@]}"
-  run "$task-cem-rl" train "$task" --policy "$policy" "${critic[@]}" "${mine[@]}" "${free[@]}"
-  run "$task-td3" teacher "$task" "${td3[@]}" "${gamma[@]}"
-  run "$task-decision-transformer" train "$task" "${free[@]}"
-  [[ $task != swimmer ]] || gamma=(--gamma 0.999)
-  run "$task-sac" teacher "$task" "${sac[@]}" "${gamma[@]}"
+  run "$1-ppo" teacher "$1" --algo ppo "${own[@]}" "${taught[@]}"
+}
+
+climbing() {  # task: docs/guides/guided.md
+  own=(--policy mlp)
+  case $1 in
+    hopper) own+=(--es.healthy-reward-weight 0) ;;
+    swimmer) own=(--policy linear --es.sigma 0.1 --es.kwargs.replay_ratio 0.25) ;;
+  esac
+  run "$1-cem-rl" train "$1" "${own[@]}" --strategy cem-rl --evaluation.num-episodes 1 \
+    --es.kwargs.batch_size 100 "${free[@]}"
+}
+
+td3() {
+  own=()
+  [[ $1 != swimmer ]] || own=(--gamma 0.9999)
+  run "$1-td3" teacher "$1" --algo td3 --learning-rate 0.001 --learning-starts 10000 \
+    --policy.hidden-sizes 400 300 --critic-hidden-sizes 400 300 "${own[@]}" "${taught[@]}"
+}
+
+sac() {
+  own=()
+  [[ $1 != swimmer ]] || own=(--gamma 0.999)
+  run "$1-sac" teacher "$1" --algo sac --learning-starts 10000 "${own[@]}" "${taught[@]}"
+}
+
+linear() { run "$1-linear" train "$1" --policy linear "${free[@]}"; }
+
+transformer() { run "$1-decision-transformer" train "$1" "${free[@]}"; }
+
+for method in ppo linear climbing td3 transformer sac; do
+  for task in "${tasks[@]}"; do "$method" "$task"; done
 done
