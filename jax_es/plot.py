@@ -69,7 +69,9 @@ class Arguments:
     output: Path | None = None
     """A file (.png, .svg, .pdf), or a folder for a .png and a .svg of each figure;
     plots/ in the run's folder if not given, or here for several."""
-    x: Literal["env-steps", "generations", "seconds", "cpu-seconds", "all"] | None = None
+    x: Literal["env-steps", "generations", "seconds", "cpu-seconds", "all"] | None = (
+        None
+    )
     """What returns are measured against, or a panel of learning for each; of
     populations generations, else environment steps if not given. Gradients know no
     generations; cpu-seconds are core-minutes, and workers' are not counted."""

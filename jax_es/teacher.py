@@ -1,7 +1,7 @@
 """Trains a teacher: ``python -m jax_es.teacher [PRESET] [--policy KIND] [--options]``.
 
-SAC, TD3 or PPO, by gradients, learn the task of a preset or of ``--env.id``. What they leave
-is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
+SAC, TD3 or PPO, by gradients, learn the task of a preset or of ``--env.id``. What they
+leave is a run like any other: ``evaluate``, ``plot`` and ``load_policy`` take it.
 """
 
 from __future__ import annotations

@@ -81,6 +81,6 @@ linear() { run "$1-linear" train "$1" --policy linear "${free[@]}"; }
 
 transformer() { run "$1-decision-transformer" train "$1" "${free[@]}"; }
 
-for method in ppo linear climbing td3 transformer sac; do
+for method in ppo td3 linear climbing transformer sac; do
   for task in "${tasks[@]}"; do "$method" "$task"; done
 done

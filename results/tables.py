@@ -43,8 +43,7 @@ OMITTED_FIELDS = (
 constants, and the rest is up to the machine."""
 
 DEFAULTS = {
-    "sac": TeacherSettings(),
-    "td3": TeacherSettings(),
+    **dict.fromkeys(("sac", "td3", "ppo"), TeacherSettings()),
     "cloning": CloningConfig(),
 }
 """Settings of other methods; a row's command leaves out what is as here."""
@@ -188,6 +187,31 @@ def trained(folder: str) -> str:
         f"are those of the whole run, medians{cores_said}. A run had {machines(runs)}."
     )
     return table(heads, lines) + said + commands(rows)
+
+
+def core_minutes() -> str:
+    """What methods reach with equally many CPU seconds, a line a task."""
+    rows = read_rows(RESULTS / "core_minutes")
+    runs = [run for row in rows for run in row.runs]
+    cells: dict[tuple[str, str], str] = {}
+    for row in rows:
+        (run,) = row.runs
+        kind = policy_kind(run.config.policy)
+        head = kind if run.method.name == "openai-es" else run.method.title
+        reached = read(Path(run.path) / "evaluation.json")["return_mean"]
+        steps = run.records[-1].total_env_steps
+        cells[row.task, head] = f"{significant(reached)} ({count(steps)})"
+    heads = ["linear", "decision-transformer", "CEM-RL", "PPO", "SAC", "TD3"]
+    lines = [
+        [task, *(cells.get((task, head), "not run") for head in heads)]
+        for task in dict.fromkeys(row.task for row in rows)
+    ]
+    said = paragraph(
+        "Return of the best θ of a run, by its own evaluations, in 20 other episodes, and "
+        "environment steps until then (training alone of PPO, SAC and TD3). One seed "
+        f"(0). A run had {machines(runs)}."
+    )
+    return table(["task", *heads], lines) + said + commands(rows)
 
 
 def robots_short() -> str:
@@ -652,6 +676,7 @@ TABLES = {
     "own-tasks": lambda: trained("own_tasks"),
     "strategies": lambda: trained("strategies"),
     "guided": lambda: trained("guided"),
+    "core-minutes": core_minutes,
     "robots-published": robots_published,
     "robots-short": robots_short,
     "tasks": lambda: learning(RESULTS / "tasks"),

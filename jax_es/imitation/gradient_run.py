@@ -1,6 +1,6 @@
 """A run that gradients trained: on disk a run like any other.
 
-Teachers (SAC, TD3) and clones leave what OpenAI-ES leaves, with their own ``method`` in
+Teachers and clones leave what OpenAI-ES leaves, with their own ``method`` in
 ``config.json``: evaluation records in ``metrics.jsonl`` and checkpoints from which
 ``load_mean`` reads θ. So every program that reads runs takes them as they are.
 """

@@ -212,7 +212,7 @@ class BoundedActor(Actor):
 
     def __call__(self, x: jax.Array) -> Any:
         """Returns the distribution of actions at ``x``."""
-        normal = super().__call__(x)
+        normal: Any = super().__call__(x)
         return normal.copy(loc=jnp.tanh(normal.loc))
 
 

@@ -96,6 +96,12 @@ class TeacherSettings:
                 f"{option} {value} has no meaning with --algo {self.algo}; leave it "
                 f"out, or choose --algo {' or '.join(readers)}.",
             )
+        for name in ("n_steps", "batch_size"):
+            require(
+                self.algo != "ppo" or getattr(self, name) > 1,
+                f"{name} must be at least 2 for --algo ppo, which compares the steps "
+                f"of a batch, got {getattr(self, name)}.",
+            )
         first = "n_steps" if self.algo == "ppo" else "learning_starts"
         require(
             getattr(self, first) < self.steps,

@@ -204,10 +204,10 @@ def for_cloning(config: TrainConfig) -> TrainConfig:
 
 
 def for_teaching(config: TrainConfig) -> TrainConfig:
-    """Returns what SAC and TD3 take of a preset: its environment and transformer.
+    """Returns what gradients take of a preset: its environment and transformer.
 
-    A feed-forward actor is the one that they are used with, whatever the preset's is,
-    and a transformer reads windows, which they store.
+    A feed-forward actor is the one that SAC, TD3 and PPO are used with, whatever the
+    preset's is, and a transformer reads windows, which TD3 stores.
     """
     policy = config.policy
     match policy_kind(policy):

@@ -66,10 +66,11 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
     def write(self, record: GenerationRecord) -> None:
         """Appends one record; it is on the disk when this returns.
 
-        It gets the CPU seconds so far.
+        It gets the CPU seconds so far, unless it has them.
         """
-        worked = time.process_time() - self._cpu_started
-        record = dataclasses.replace(record, cpu_seconds=worked)
+        if math.isnan(record.cpu_seconds):
+            worked = time.process_time() - self._cpu_started
+            record = dataclasses.replace(record, cpu_seconds=worked)
         values = nulled(record.numbers())
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         # Opened each time: a run whose folder was moved shall not go on elsewhere.

@@ -353,7 +353,10 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
     assert {Path(line).name for line in capsys.readouterr().err.split()} == written
     panels = curves.group([experiment])
     labels = [a.get_xlabel() for a in figures.learning(panels, tuple(curves.AXES)).axes]
-    assert labels == ["environment steps", "generation", "wall-clock time (h:mm:ss)"]
+    times = [
+        f"{time} (h:mm:ss)" for time in ("wall-clock time", "CPU time of all threads")
+    ]
+    assert labels == ["environment steps", "generation", *times]
 
 
 def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch):

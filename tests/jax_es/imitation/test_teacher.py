@@ -29,11 +29,11 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "jax.core", DeprecationWarning)
     from jax_es.imitation import sbx_teacher
 
-TINY = [
-    *("--steps", "96", "--evaluate-every", "32"),
-    *("--learning-starts", "16", "--batch-size", "8", "--train-freq", "4"),
+SHORT = [
+    *("--steps", "96", "--evaluate-every", "32", "--batch-size", "8"),
     *("--critic-hidden-sizes", "8", "8", "--evaluation.num-episodes", "3"),
 ]
+TINY = [*SHORT, "--learning-starts", "16", "--train-freq", "4"]
 MLP = ["--policy.hidden-sizes", "8", "6"]
 TRANSFORMER = [
     *("--policy", "decision-transformer", "--policy.width", "8"),
@@ -47,6 +47,7 @@ KINDS = {
         *("--policy.activation", "tanh"),
     ],
     "td3-transformer": [*SHORT_PENDULUM, *TINY, *TRANSFORMER, "--algo", "td3"],
+    "ppo": [*SHORT_PENDULUM, *SHORT, *MLP, "--algo", "ppo", "--n-steps", "16"],
 }
 
 
@@ -78,8 +79,17 @@ def predicted(model, observation):
     return model.predict(observation, deterministic=True)[0]
 
 
+def seen_by(one, observation):
+    """An observation as a teacher's own environment normalises it, then clipped."""
+    if "observations" not in one._running:
+        return observation
+    sums = one._running["observations"]
+    normalized = (observation - sums.mean) / np.sqrt(sums.var + 1e-8)
+    return np.float32(np.clip(normalized, -10, 10))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sac", "td3-transformer"])
+@pytest.mark.parametrize("kind", ["sac", "td3-transformer", "ppo"])
 def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
     options, run = KINDS[kind], runs(kind)
     assert [r.total_env_steps for r in read_metrics(run)] == [0, 32, 64, 96]
@@ -103,7 +113,9 @@ def test_it_acts_as_sbx_does_over_whole_episodes(kind, runs):
         ours.reset()
         reward, done, steps = 0.0, False, 0
         while not done:
-            action = predicted(theirs._model, seen)
+            action = predicted(theirs._model, seen_by(theirs, seen))
+            if kind == "ppo":  # SBX's PPO knows of no bounds but ±1
+                action = action * env.action_space.high
             np.testing.assert_allclose(ours(observation, reward), action, atol=1e-5)
             observation, reward, *_ = env.step(action)
             seen, *_, terminated, truncated, _ = learning_env.step(action)
@@ -190,9 +202,42 @@ def test_the_preset_gives_the_task_and_the_transformer():
     assert teacher.parse(arguments).config.policy == preset("hopper-small").policy
 
 
-@pytest.mark.parametrize("algo", ["sac", "td3"])
+@pytest.mark.slow
+def test_ppo_goes_on_with_what_it_normalises_by(runs, tmp_path):
+    shutil.copytree(runs("ppo"), tmp_path / "x")
+    before = restored(tmp_path / "x").statistics()
+    assert before.count == pytest.approx(load_mean(runs("ppo"), 96).statistics.count)
+    # 96 steps, and the first observation of each of the nine episodes.
+    assert before.count == pytest.approx(96 + 9)
+    arguments = ["--resume", "--name", "x", "--runs-dir", str(tmp_path)]
+    assert teacher.main([*arguments, "--steps", "128"]) == 0
+    # A new episode began.
+    after = load_mean(tmp_path / "x", 128).statistics
+    assert after.count == pytest.approx(before.count + 32 + 3)
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3", "ppo"])
 def test_settings_survive_being_recorded(algo):
-    settings = TeacherSettings(algo=algo, steps=500, critic_hidden_sizes=(3, 4))
+    settings = TeacherSettings(algo=algo, steps=5000, critic_hidden_sizes=(3, 4))
     recorded = Method(*json.loads(json.dumps(settings.method())))
     assert settings_of(recorded) == settings
     assert ("policy_delay" in recorded.settings) == (algo == "td3")
+    assert ("tau" in recorded.settings) == (algo != "ppo")
+    assert ("n_epochs" in recorded.settings) == (algo == "ppo")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--algo", "ppo", "--tau", "0.1"], "--tau 0.1 has no meaning with --algo ppo"),
+        (["--n-epochs", "3"], "or choose --algo ppo"),
+        (["--algo", "ppo", "--n-steps", "1"], "--n-steps must be at least 2"),
+        (["--algo", "ppo", "--steps", "2048"], "--n-steps must be below steps 2048"),
+        (
+            ["--algo", "ppo", "--policy", "decision-transformer"],
+            "cannot be trained by --algo ppo; choose --policy mlp, or --algo td3",
+        ),
+    ],
+)
+def test_what_a_method_does_not_read_is_refused(options, words, refused):
+    refused(teacher.main, ["hopper-small", *options], words)

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import struct
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,23 @@ def test_a_line_is_strict_json_with_every_field_in_order(tmp_path):
     assert values == record.numbers()
 
 
+def test_cpu_seconds_are_counted_and_go_on_after_a_pause(tmp_path):
+    def write(generation):
+        with MetricsWriter(tmp_path, generation - 1) as writer:
+            began = time.process_time()
+            while time.process_time() < began + 0.02:
+                pass
+            writer.write(make_record(generation, cpu_seconds=math.nan))
+        return read_metrics(tmp_path)[-1].cpu_seconds
+
+    first, second = write(0), write(1)
+    assert 0.02 <= first <= second - 0.02
+    # Of a version that did not count them nobody knows how many there were.
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(file.read_text().replace("cpu_seconds", "older"))
+    assert math.isnan(write(2))
+
+
 def test_every_field_is_in_one_group_or_in_none():
     grouped = [name for names in GROUPS.values() for name in names]
     first = ["generation", "phase", "env_steps", "total_env_steps"]
@@ -69,7 +87,10 @@ def test_what_was_not_measured_is_not_written(tmp_path):
     values = json.loads((tmp_path / "metrics.jsonl").read_text())
     groups = {name.split("/")[0] for name in values if "/" in name}
     assert groups == {"evaluation", "time"}
-    assert read_metrics(tmp_path)[0].numbers() == record.numbers()
+    found, wanted = read_metrics(tmp_path)[0].numbers(), record.numbers()
+    assert found.pop("time/cpu_seconds") >= 0  # which the writer measures
+    assert math.isnan(wanted.pop("time/cpu_seconds"))
+    assert found == wanted
 
 
 def test_names_without_groups_are_read_as_before(tmp_path):
