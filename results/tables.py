@@ -207,8 +207,8 @@ def core_minutes() -> str:
         for task in dict.fromkeys(row.task for row in rows)
     ]
     said = paragraph(
-        "Return of the best θ of a run, by its own evaluations, in 20 other episodes, and "
-        "environment steps until then (training alone of PPO, SAC and TD3). One seed "
+        "Return of the best θ of a run, by its own evaluations, in 20 other episodes, "
+        "and environment steps until then (training alone of PPO, SAC and TD3). One seed "
         f"(0). A run had {machines(runs)}."
     )
     return table(["task", *heads], lines) + said + commands(rows)
