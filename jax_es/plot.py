@@ -74,7 +74,7 @@ class Arguments:
     )
     """What returns are measured against, or a panel of learning for each; of
     populations generations, else environment steps if not given. Gradients know no
-    generations; cpu-seconds are core-minutes, and workers' are not counted."""
+    generations; cpu-seconds leave out workers'."""
     y: str = "evaluation"
     """evaluation: return of the mean policy. population: mean over the population.
     fitness: what an objective of your own says of the mean policy. command-error: the
@@ -175,6 +175,13 @@ def _check_measured(arguments: Arguments, runs: list[Run]) -> None:
 
 def _figures(arguments: Arguments, runs: list[Run]) -> dict[str, Any]:
     """Draws what was asked for; returns the figures by name."""
+    for run in runs:
+        require(
+            arguments.x != "cpu-seconds"
+            or not any(math.isnan(record.cpu_seconds) for record in run.records),
+            f"--x cpu-seconds: {run.path} began with a version that did not count "
+            "them; choose --x seconds.",
+        )
     panels = sorted_into_panels(runs)
     evolved = sorted_into_panels(run for run in runs if run.method.is_evolution)
     xs, along = (arguments.x or "env-steps",), arguments.x or "generations"

@@ -39,8 +39,11 @@ KIND: mlp (the default), or with --algo td3 decision-transformer.
 The options' defaults below are those of the chosen preset."""
 
 
-# As Gymnasium's wrappers normalise, by which it learns.
-VIEWS = {"ppo": RolloutConfig(std_floor=1e-4, observation_clip=10.0)}
+# As Gymnasium's wrappers normalise, by which it learns: they divide by the root of the
+# variance and 1e-8, and leave no number out.
+VIEWS = {
+    "ppo": RolloutConfig(std_floor=1e-4, observation_clip=10.0, hide_constants=False)
+}
 """Methods whose actor sees normalised observations → how."""
 
 

@@ -38,6 +38,7 @@ run() {  # name program options
 taught=(--steps 100000000 --evaluate-every 10000 --evaluation.num-episodes 3)
 free=(--num-generations 100000000 --max-env-steps 100000000)
 small=(--log-std-init -2 --n-steps 512)
+narrow=(--policy.hidden-sizes 64 64 --policy.activation tanh --critic-hidden-sizes 64 64)
 
 ppo() {  # task: the zoo's settings of PPO
   case $1 in
@@ -47,13 +48,12 @@ ppo() {  # task: the zoo's settings of PPO
     hopper) own=("${small[@]}" --batch-size 32 --gamma 0.999 --learning-rate 9.80828e-05
       --ent-coef 0.00229519 --n-epochs 5 --gae-lambda 0.99 --max-grad-norm 0.7
       --vf-coef 0.835671) ;;
-    walker2d) own=("${small[@]}" --batch-size 32 --learning-rate 5.05041e-05
+    walker2d) own=(--n-steps 512 --batch-size 32 --learning-rate 5.05041e-05
       --ent-coef 0.000585045 --clip-range 0.1 --n-epochs 20 --max-grad-norm 1
-      --vf-coef 0.871923) ;;
+      --vf-coef 0.871923 "${narrow[@]}") ;;
     # The zoo's four environments of 1,024 steps each are one of 4,096 here.
     swimmer) own=(--gamma 0.9999 --n-steps 4096 --batch-size 256 --learning-rate 6e-4
-      --gae-lambda 0.98 --policy.hidden-sizes 64 64 --policy.activation tanh
-      --critic-hidden-sizes 64 64) ;;
+      --gae-lambda 0.98 "${narrow[@]}") ;;
   esac
   run "$1-ppo" teacher "$1" --algo ppo "${own[@]}" "${taught[@]}"
 }

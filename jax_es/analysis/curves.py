@@ -230,16 +230,19 @@ def series(runs: list[list[GenerationRecord]], x: str, y: str) -> list[np.ndarra
     θ is evaluated before the steps of its generation change it, so what evaluations
     found stands where the generation begins.
     """
-    before = BEFORE.get(x) if y.startswith("evaluation_") else None
+    is_before = y.startswith("evaluation_")
     found = []
     for records in runs:
+        along = np.array([r.number(x) for r in records], float)
+        if is_before and x in BEFORE:
+            along -= np.nan_to_num([r.number(BEFORE[x]) for r in records])
+        elif is_before and x == "cpu_seconds":  # a generation's own are not recorded
+            steps = np.array([r.env_steps for r in records])
+            along = np.where(steps > 0, np.append(0.0, along[:-1]), along)
+        values = np.array([along, [r.number(y) for r in records]])
         # A closing evaluation has no population.
-        have_y = [r for r in records if r.num_episodes or np.isfinite(r.number(y))]
-        kept = have_y or records
-        values = np.array([[r.number(x), r.number(y)] for r in kept], float).T
-        if before is not None:
-            values[0] -= np.nan_to_num([r.number(before) for r in kept])
-        found.append(values)
+        have_y = np.isfinite(values[1]) | [r.num_episodes > 0 for r in records]
+        found.append(values[:, have_y] if have_y.any() else values)
     return found
 
 

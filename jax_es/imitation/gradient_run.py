@@ -193,7 +193,7 @@ class GradientRun:
         }
         if is_best:
             self._checkpoints.save_best(step, state)
-        self._writer.write(record)
+        record = self._writer.write(record)
         # Last: a run killed before it repeats the evaluation.
         self._checkpoints.save(step, {**state, **more})
         return record

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sbx
+from gymnasium.wrappers.utils import RunningMeanStd
 from sbx.common.type_aliases import RLTrainState
 from sbx.ppo.policies import Actor
 from sbx.td3.policies import TD3Policy
@@ -99,9 +100,9 @@ class Teacher:
         if "observations" not in self._running:
             return None
         seen = self._running["observations"]
-        squares = seen.count * (seen.var + seen.mean**2)
+        count, mean = np.float64(seen.count), seen.mean
         return ObservationStatistics(
-            np.asarray(seen.count), seen.count * seen.mean, squares
+            np.asarray(count), count * mean, count * (seen.var + mean**2)
         )
 
     def save(self, file: Path) -> None:
@@ -168,8 +169,19 @@ class Teacher:
 
     def _make_ppo(self) -> Any:
         settings = self._settings
+        numbers = sum(
+            int(np.prod(space.shape or ()))
+            for space in (self._env.observation_space, self._env.action_space)
+        )
+        check_memory(
+            {f"--n-steps {settings.n_steps}": 4 * (numbers + 6) * settings.n_steps}
+        )
         env = observed = gymnasium.wrappers.NormalizeObservation(
             gymnasium.wrappers.RescaleAction(self._env, np.float32(-1), np.float32(1))
+        )
+        # Its own is of the observations' type, in which far means hide small changes.
+        observed.obs_rms = RunningMeanStd(
+            shape=self._env.observation_space.shape or (), dtype=np.float64
         )
         env = gymnasium.wrappers.TransformObservation(env, _clipped, None)
         env = paid = gymnasium.wrappers.NormalizeReward(env, settings.gamma)

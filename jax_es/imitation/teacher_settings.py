@@ -1,6 +1,7 @@
 """Settings of the trainings by gradients that SBX does; knows nothing of SBX."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 from jax_es.checks import (
@@ -37,7 +38,10 @@ READ_BY: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class TeacherSettings:
-    """Settings of SAC, TD3 and PPO. Defaults: Stable-Baselines3's and SBX's."""
+    """Settings of SAC, TD3 and PPO.
+
+    Defaults: Stable-Baselines3's and SBX's, but that PPO's batch there is 64.
+    """
 
     algo: Literal["sac", "td3", "ppo"] = "sac"
     """Soft actor-critic (arXiv 1801.01290), twin delayed DDPG (arXiv 1802.09477) or
@@ -51,19 +55,21 @@ class TeacherSettings:
     batch_size: Count = 256
     """Transitions in a gradient step."""
     buffer_size: Count = 1_000_000
-    """Transitions in the replay buffer, the latest ones."""
+    """SAC, TD3: transitions in the replay buffer, the latest ones."""
     learning_starts: NotNegative = 100
-    """Environment steps with uniformly random actions before the first update."""
+    """SAC, TD3: environment steps with uniformly random actions before the first
+    update."""
     train_freq: Count = 8
-    """Environment steps between updates."""
+    """SAC, TD3: environment steps between updates."""
     gradient_steps: Annotated[
         int, Range("at least 1, or -1", lambda n: n >= 1 or n == -1)
     ] = -1
-    """Gradient steps of an update; -1: as many as environment steps since the last."""
+    """SAC, TD3: gradient steps of an update; -1: as many as environment steps since the
+    last."""
     gamma: Weight = 0.99
     """Discount of an environment step."""
     tau: Share = 0.005
-    """Share by which a gradient step moves the target networks."""
+    """SAC, TD3: share by which a gradient step moves the target networks."""
     critic_hidden_sizes: tuple[Count, ...] = (256, 256)
     """Width of each hidden layer of the critics, in units."""
     action_noise: NotNegativeFinite = 0.1
@@ -71,7 +77,8 @@ class TeacherSettings:
     policy_delay: Count = 2
     """TD3: gradient steps of the critics for each of the actor."""
     n_steps: Count = 2048
-    """PPO: environment steps between updates, all of which an update learns from."""
+    """PPO: environment steps that an update learns from. Those since the last update
+    are lost where a run is stopped, and unused where it ends."""
     n_epochs: Count = 10
     """PPO: how often an update learns from each of them."""
     gae_lambda: Weight = 0.95
@@ -84,7 +91,7 @@ class TeacherSettings:
     """PPO: weight of the critic's error."""
     max_grad_norm: Positive = 0.5
     """PPO: bound of a gradient's norm."""
-    log_std_init: float = 0.0
+    log_std_init: Annotated[float, Range("in [-20, 2]", lambda x: -20 <= x <= 2)] = 0.0
     """PPO: logarithm of the actions' first standard deviation, in half ranges."""
 
     def __post_init__(self) -> None:
@@ -96,12 +103,17 @@ class TeacherSettings:
                 f"{option} {value} has no meaning with --algo {self.algo}; leave it "
                 f"out, or choose --algo {' or '.join(readers)}.",
             )
-        for name in ("n_steps", "batch_size"):
-            require(
-                self.algo != "ppo" or getattr(self, name) > 1,
-                f"{name} must be at least 2 for --algo ppo, which compares the steps "
-                f"of a batch, got {getattr(self, name)}.",
-            )
+        require(
+            self.algo != "ppo" or self.batch_size > 1,
+            "batch_size must be at least 2 for --algo ppo, which compares the steps of "
+            f"a batch, got {self.batch_size}.",
+        )
+        whole = math.ceil(self.n_steps / self.batch_size) * self.batch_size
+        require(
+            self.algo != "ppo" or self.n_steps == whole,
+            f"n_steps must be a multiple of batch_size {self.batch_size}, got "
+            f"{self.n_steps}; add --n-steps {whole}.",
+        )
         first = "n_steps" if self.algo == "ppo" else "learning_starts"
         require(
             getattr(self, first) < self.steps,

@@ -63,10 +63,11 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
         self._cpu_started = time.process_time() - worked
         self._tensorboard = TensorBoard(directory, resume_after_generation + 1)
 
-    def write(self, record: GenerationRecord) -> None:
+    def write(self, record: GenerationRecord) -> GenerationRecord:
         """Appends one record; it is on the disk when this returns.
 
-        It gets the CPU seconds so far, unless it has them.
+        Returns what was written: the record with the CPU seconds so far, unless it had
+        them.
         """
         if math.isnan(record.cpu_seconds):
             worked = time.process_time() - self._cpu_started
@@ -86,6 +87,7 @@ class MetricsWriter(contextlib.AbstractContextManager["MetricsWriter"]):
             os.fsync(file.fileno())
         self._is_begun = True
         self._tensorboard.on_generation(record)
+        return record
 
     def elapsed(self) -> float:
         """Returns the wall-clock seconds since the run began, pauses left out."""

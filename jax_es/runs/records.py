@@ -142,8 +142,9 @@ class GenerationRecord:
     seconds_elapsed: float = math.nan
     """Since the run began, time before a resume included."""
     cpu_seconds: float = math.nan
-    """CPU seconds of all threads of the run's own process since the run began, without
-    its workers: what a busy machine does not stretch."""
+    """CPU seconds of all threads of the run's own process, without its workers: what a
+    busy machine hardly stretches. They count from where ``seconds_elapsed`` does, so
+    imports are left out, and what a kill lost."""
     strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """What ``tell`` of a strategy of your own reports, by name; NaN if not finite."""
 

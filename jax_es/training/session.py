@@ -101,13 +101,14 @@ def run_session(
         check_stop()
         progress.tasks_done(step.num_done, step.num_tasks)
 
-    def write(step: Step) -> None:
+    def write(step: Step) -> Step:
         if checkpoints is not None and step.best is not None:
             checkpoints.save_best(*step.best)
         # The record first: a run killed before the checkpoint repeats the generation,
         # and its first record is dropped.
         if writer is not None:
-            writer.write(step.record)
+            step = step._replace(record=writer.write(step.record))
+        return step
 
     def tell(step: Step) -> bool:
         said = [each.on_generation(step.record, step.state) for each in callbacks]
@@ -130,7 +131,7 @@ def run_session(
             while not (is_ended or training.limits_reached()):
                 progress.generation_started(training.generation)
                 step = training.advance(on_step, elapsed)
-                write(step)
+                step = write(step)
                 recorded, state = training.generation, step.state
                 records.append(step.record)
                 progress.generation_done(step.record)
@@ -141,8 +142,7 @@ def run_session(
                     save()
             last = training.finish(on_step, elapsed)
             if last is not None:
-                write(last)
-                tell(last)
+                tell(write(last))
         finally:
             save()
     return records

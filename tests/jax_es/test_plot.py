@@ -1,5 +1,6 @@
 """The learning-curve program: grouping, numbers, picture, bad input."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,16 @@ def test_an_evaluation_stands_where_its_generation_begins():
         np.testing.assert_array_equal(found, [expected, [0, 10, 500]])
     (found,) = curves.series([run], "seconds_elapsed", "evaluation_return_mean")
     assert found[0].tolist() == [0, 60, 180]
+    run = [
+        dataclasses.replace(each, cpu_seconds=30.0 * (each.generation + 1))
+        for each in run
+    ]
+    (found,) = curves.series([run], "cpu_seconds", "evaluation_return_mean")
+    assert found[0].tolist() == [0, 30, 60]
+    # What a teacher's θ reaches is known at the end of its steps.
+    taught = [dataclasses.replace(each, env_steps=0) for each in run]
+    (found,) = curves.series([taught], "cpu_seconds", "evaluation_return_mean")
+    assert found[0].tolist() == [30, 60, 90]
     # What the members did is known at the end of their steps.
     (found,) = curves.series([run], "total_env_steps", "num_episodes")
     assert found[0].tolist() == [100, 300, 310]

@@ -17,6 +17,7 @@ import pytest
 from jax_es import evaluate, load_policy, teacher
 from jax_es.imitation.teacher_settings import TeacherSettings, settings_of
 from jax_es.presets import preset
+from jax_es.rollout.observation_statistics import view_of
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import Method
@@ -216,6 +217,19 @@ def test_ppo_goes_on_with_what_it_normalises_by(runs, tmp_path):
     assert after.count == pytest.approx(before.count + 32 + 3)
 
 
+def test_ppo_is_seen_by_as_it_learned_far_from_0(runs):
+    one = restored(runs("ppo"))
+    rng = np.random.default_rng(0)
+    seen = np.float32(1000 + 0.1 * rng.normal(size=(5000, 3)))
+    for rows in seen.reshape(50, 100, 3):
+        one._running["observations"].update(rows)
+    config = RunDirectory(runs("ppo")).config()
+    mean, std, _ = view_of(config, one.statistics()).normalizer((3,), np.float32)
+    np.testing.assert_allclose(
+        (seen[:9] - mean) / std, seen_by(one, seen[:9]), rtol=1e-3
+    )
+
+
 @pytest.mark.parametrize("algo", ["sac", "td3", "ppo"])
 def test_settings_survive_being_recorded(algo):
     settings = TeacherSettings(algo=algo, steps=5000, critic_hidden_sizes=(3, 4))
@@ -231,7 +245,16 @@ def test_settings_survive_being_recorded(algo):
     [
         (["--algo", "ppo", "--tau", "0.1"], "--tau 0.1 has no meaning with --algo ppo"),
         (["--n-epochs", "3"], "or choose --algo ppo"),
-        (["--algo", "ppo", "--n-steps", "1"], "--n-steps must be at least 2"),
+        (["--algo", "ppo", "--n-steps", "100"], "got 100; add --n-steps 256"),
+        (["--algo", "ppo", "--batch-size", "1"], "--batch-size must be at least 2"),
+        (["--algo", "ppo", "--log-std-init", "inf"], "--log-std-init must be in [-20"),
+        (
+            [
+                *("--env.id", "Humanoid-v5", "--algo", "ppo"),
+                *("--steps", "2100000000", "--n-steps", "2048000000"),
+            ],
+            "--n-steps 2048000000 ",
+        ),
         (["--algo", "ppo", "--steps", "2048"], "--n-steps must be below steps 2048"),
         (
             ["--algo", "ppo", "--policy", "decision-transformer"],
