@@ -202,7 +202,7 @@ def core_minutes() -> str:
         steps = statistics.median(run.records[-1].total_env_steps for run in row.runs)
         returns = spread([read(file)["return_mean"] for file in files])
         cells[row.task, head] = f"{returns}; {count(steps)}"
-    heads = ["linear", "decision-transformer", "CEM-RL", "PPO", "SAC", "TD3"]
+    heads = sorted({head for _, head in cells}, key=str.upper)
     lines = [
         [task, *(cells.get((task, head), "not run") for head in heads)]
         for task in dict.fromkeys(row.task for row in rows)
