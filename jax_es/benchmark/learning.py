@@ -24,7 +24,13 @@ from jax_es.rollout.tasks import Tasks
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import with_machine
 from jax_es.training.episodes import population_tasks
-from jax_es.training.generation import TrainState, initial_state, mean_tasks, view
+from jax_es.training.generation import (
+    TrainState,
+    guided_by,
+    initial_state,
+    mean_tasks,
+    view,
+)
 from jax_es.training.parts import Parts, build
 
 REPETITIONS = 3
@@ -77,7 +83,8 @@ def config_of(name: str, work: Work) -> TrainConfig:
         **chosen.changes,
         **work.slots(),
     }
-    config = preset(chosen.preset, chosen.policy).replace(changes)
+    tuned = preset(chosen.preset, chosen.policy, chosen.strategy)
+    config = tuned.replace(changes)
     return with_machine(config, num_tasks=config.tasks_of_long_episodes)
 
 
@@ -97,10 +104,13 @@ def run(
     """Runs a generation; returns what came of it, and seconds by activity."""
     config = parts.config
     population = parts.strategy.ask(state.es)
+    if parts.guidance is not None:
+        tasks = parts.guidance.recording(tasks)
     result = parts.rollout.evaluate(population, tasks, view(config, state))
     started = time.perf_counter()
     told = result.returns[config.evaluation.num_episodes :]
-    jax.block_until_ready(parts.strategy.tell(state.es, told))
+    updated, _ = jax.block_until_ready(parts.strategy.tell(state.es, told))
+    guided_by(parts, state._replace(es=updated), result)
     return result, {**result.seconds, "update": time.perf_counter() - started}
 
 

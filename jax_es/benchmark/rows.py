@@ -58,11 +58,13 @@ class Learning(NamedTuple):
     """Of its episodes, in environment steps; 1000 is all of them."""
     changes: Mapping[str, Any] = MappingProxyType({})
     """What is changed about the preset, as :meth:`TrainConfig.replace` takes it."""
+    strategy: str = "openai-es"
 
 
 LEARNING = {  # docs/results/index.md says the command of the last
     "half-cheetah-linear": Learning("half-cheetah", "linear", 1000),
     "half-cheetah-dt": Learning("half-cheetah", "decision-transformer", 1000),
+    "half-cheetah-cem-rl": Learning("half-cheetah", "mlp", 1000, strategy="cem-rl"),
     "swimmer-linear": Learning("swimmer", "linear", 1000),
     "hopper-linear": Learning("hopper", "linear", 50),
     "walker2d-linear": Learning("walker2d", "linear", 300),
