@@ -209,7 +209,7 @@ def core_minutes() -> str:
     ]
     said = paragraph(
         "Return of the best θ of a run, by its own evaluations, in 20 other episodes, "
-        "and environment steps in the ten minutes (of PPO, SAC and TD3 without "
+        "and environment steps in the ten minutes (of PPO and TD3 without "
         f"evaluations'). Seed {either(row.start[2] for row in rows)}. A run had "
         f"{machines(runs)}."
     )
