@@ -370,6 +370,16 @@ def test_a_folder_gets_a_png_and_an_svg_of_each_figure(runs, tmp_path, capsys):
     assert labels == ["environment steps", "generation", *times]
 
 
+def test_cpu_time_that_an_older_version_did_not_count_is_no_axis(tmp_path, refused):
+    path = make_run(tmp_path / "a", MLPConfig(), [0.0, 10.0])
+    arguments = [path, "--x", "cpu-seconds", "--output", tmp_path / "a.png"]
+    assert plot.main([*map(str, arguments)]) == 0
+    file = path / "metrics.jsonl"
+    file.write_text(file.read_text().replace("time/cpu_seconds", "older"))
+    (tmp_path / "a.png").unlink()
+    refused(plot.main, arguments, "--x cpu-seconds:", "choose --x seconds")
+
+
 def test_one_panel_a_task_unless_more_are_asked_for(runs, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
