@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import sbx
-from gymnasium.wrappers.utils import RunningMeanStd
 from sbx.common.type_aliases import RLTrainState
 from sbx.ppo.policies import Actor
 from sbx.td3.policies import TD3Policy
@@ -25,7 +23,11 @@ from jax_es.rollout.memory import check_memory
 from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.rollout.streams import stream
 from jax_es.training.build import TrainConfig, policy_kind
-from jax_es.training.single_env import make_history_actor, make_learning_env
+from jax_es.training.single_env import (
+    make_history_actor,
+    make_learning_env,
+    normalizing,
+)
 from jax_es.types import PyTree
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -38,8 +40,6 @@ _PPO_SETTINGS = (
     *("learning_rate", "batch_size", "gamma", "n_steps", "n_epochs", "gae_lambda"),
     *("clip_range", "ent_coef", "vf_coef", "max_grad_norm"),
 )
-NORMALIZED_CLIP = 10.0
-"""Bound of the observations and rewards that PPO learns from."""
 REPLAY = (
     *("observations", "next_observations", "actions"),
     *("rewards", "dones", "timeouts"),
@@ -176,17 +176,7 @@ class Teacher:
         check_memory(
             {f"--n-steps {settings.n_steps}": 4 * (numbers + 6) * settings.n_steps}
         )
-        env = observed = gymnasium.wrappers.NormalizeObservation(
-            gymnasium.wrappers.RescaleAction(self._env, np.float32(-1), np.float32(1))
-        )
-        # Its own is of the observations' type, in which far means hide small changes.
-        observed.obs_rms = RunningMeanStd(
-            shape=self._env.observation_space.shape or (), dtype=np.float64
-        )
-        env = gymnasium.wrappers.TransformObservation(env, _clipped, None)
-        env = paid = gymnasium.wrappers.NormalizeReward(env, settings.gamma)
-        env = gymnasium.wrappers.TransformReward(env, _clipped)
-        self._running = {"observations": observed.obs_rms, "rewards": paid.return_rms}
+        env, self._running = normalizing(self._env, settings.gamma)
         network = self._network("vf")
         network["policy_kwargs"] |= {
             "log_std_init": settings.log_std_init,
@@ -226,10 +216,6 @@ class BoundedActor(Actor):
         """Returns the distribution of actions at ``x``."""
         normal: Any = super().__call__(x)
         return normal.copy(loc=jnp.tanh(normal.loc))
-
-
-def _clipped(values: Any) -> Any:
-    return np.clip(values, -NORMALIZED_CLIP, NORMALIZED_CLIP)
 
 
 class HistoryTD3Policy(TD3Policy):

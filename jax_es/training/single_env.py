@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
 
 from jax_es import models
 from jax_es.checks import ConfigError, is_own, require
@@ -112,6 +113,38 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
         policy.reward_scale,
         policy.max_timestep,
     )
+
+
+NORMALIZED_CLIP = 10.0
+"""Bound of normalised observations and rewards."""
+
+
+def normalizing(
+    env: gymnasium.Env, gamma: float
+) -> tuple[gymnasium.Env, dict[str, RunningMeanStd]]:
+    """Wraps an environment for PPO, which learns from what is normalised.
+
+    Args:
+        env: with bounded actions, which are in [-1, 1] afterwards.
+        gamma: discount of a step; rewards are divided by what discounted sums vary by.
+
+    Returns:
+        The environment, and the running statistics of observations and rewards.
+    """
+    env = seen = gymnasium.wrappers.NormalizeObservation(
+        gymnasium.wrappers.RescaleAction(env, np.float32(-1), np.float32(1))
+    )
+    # Its own is of the observations' type, in which far means hide small changes.
+    shape = env.observation_space.shape or ()
+    seen.obs_rms = RunningMeanStd(shape=shape, dtype=np.float64)
+    env = gymnasium.wrappers.TransformObservation(env, _clipped, None)
+    env = paid = gymnasium.wrappers.NormalizeReward(env, gamma)
+    env = gymnasium.wrappers.TransformReward(env, _clipped)
+    return env, {"observations": seen.obs_rms, "rewards": paid.return_rms}
+
+
+def _clipped(values: Any) -> Any:
+    return np.clip(values, -NORMALIZED_CLIP, NORMALIZED_CLIP)
 
 
 def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
