@@ -4,8 +4,8 @@
 # the best θ plays 20 other episodes. A run has one core:
 #   results/core_minutes.sh CORE [TASK…]
 # METHODS="linear ppo" takes other methods, and SEED=1 another seed. Finished runs are
-# skipped, stopped ones begin again. What the table needs is copied
-# beside this file. Table:
+# skipped, stopped ones begin again. What the table needs is copied beside this file.
+# Table:
 #   python results/tables.py
 set -euo pipefail
 core=${1:-0}
@@ -23,7 +23,7 @@ run() {  # name program options
   rm -rf "$run"
   "${on_core[@]}" "jax_es.$2" "${@:3}" --seed "$seed" \
     --runs-dir "runs/core_minutes/$1" --name "seed-$seed" &
-  # (The kernel's own limit, ulimit -t, came minutes late on a shared core.)
+  # The kernel's own limit, ulimit -t, came minutes late on a shared core.
   while (($(ps -o cputimes= -p $!) < 600)); do sleep 1; done
   kill -9 $!
   wait $! || true

@@ -59,6 +59,7 @@ class Learning(NamedTuple):
     changes: Mapping[str, Any] = MappingProxyType({})
     """What is changed about the preset, as :meth:`TrainConfig.replace` takes it."""
     strategy: str = "openai-es"
+    """As ``--strategy`` has it."""
 
 
 LEARNING = {  # docs/results/index.md says the command of the last

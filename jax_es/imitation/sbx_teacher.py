@@ -176,7 +176,8 @@ class Teacher:
         check_memory(
             {f"--n-steps {settings.n_steps}": 4 * (numbers + 6) * settings.n_steps}
         )
-        env, self._running = normalizing(self._env, settings.gamma)
+        clip = self._config.rollout.observation_clip or np.inf
+        env, self._running = normalizing(self._env, settings.gamma, clip)
         network = self._network("vf")
         network["policy_kwargs"] |= {
             "log_std_init": settings.log_std_init,

@@ -115,18 +115,15 @@ def make_learning_env(config: TrainConfig) -> gymnasium.Env:
     )
 
 
-NORMALIZED_CLIP = 10.0
-"""Bound of normalised observations and rewards."""
-
-
 def normalizing(
-    env: gymnasium.Env, gamma: float
+    env: gymnasium.Env, gamma: float, clip: float
 ) -> tuple[gymnasium.Env, dict[str, RunningMeanStd]]:
     """Wraps an environment for PPO, which learns from what is normalised.
 
     Args:
         env: with bounded actions, which are in [-1, 1] afterwards.
         gamma: discount of a step; rewards are divided by what discounted sums vary by.
+        clip: bound of normalised observations and rewards.
 
     Returns:
         The environment, and the running statistics of observations and rewards.
@@ -137,14 +134,14 @@ def normalizing(
     # Its own is of the observations' type, in which far means hide small changes.
     shape = env.observation_space.shape or ()
     seen.obs_rms = RunningMeanStd(shape=shape, dtype=np.float64)
-    env = gymnasium.wrappers.TransformObservation(env, _clipped, None)
+
+    def clipped(values: Any) -> Any:
+        return np.clip(values, -clip, clip)
+
+    env = gymnasium.wrappers.TransformObservation(env, clipped, None)
     env = paid = gymnasium.wrappers.NormalizeReward(env, gamma)
-    env = gymnasium.wrappers.TransformReward(env, _clipped)
+    env = gymnasium.wrappers.TransformReward(env, clipped)
     return env, {"observations": seen.obs_rms, "rewards": paid.return_rms}
-
-
-def _clipped(values: Any) -> Any:
-    return np.clip(values, -NORMALIZED_CLIP, NORMALIZED_CLIP)
 
 
 def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.HistoryActor:
