@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Games from memory, their presets as they are; afterwards each run's best θ plays 100
-# other games. A run has one core: results/games.sh CORE STEPS SEED …; it ends after
-# STEPS environment steps. (Those of the table were stopped by hand, and Freeway's was
-# evaluated by 4 games a generation.)
+# other games. A run has one core and ends after STEPS environment steps:
+#   results/games.sh CORE STEPS [GAME …]        SEEDS="0 1 2" before it for other seeds
+# (Those of the table were stopped by hand, and Freeway's was evaluated by 4 games a
+# generation.)
 # Finished runs are skipped, stopped ones go on. What the tables need is copied beside
 # this file. Table:
 #   python results/tables.py
 set -euo pipefail
 core=${1:-0} steps=${2:-3000000}
 shift $(($# < 2 ? $# : 2))
-seeds=("$@")
-[[ $# -gt 0 ]] || seeds=(0 1 2)
+games=("$@")
+[[ $# -gt 0 ]] || games=(freeway kangaroo frostbite zaxxon space-invaders hero)
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
@@ -30,7 +31,8 @@ train() {
   touch "$run/finished"
 }
 
-for seed in "${seeds[@]}"; do
-  train freeway "$seed"
-  train kangaroo "$seed"
+for game in "${games[@]}"; do
+  for seed in ${SEEDS:-0 1 2}; do
+    train "$game" "$seed"
+  done
 done

@@ -189,6 +189,20 @@ def trained(folder: str) -> str:
     return table(heads, lines) + said + commands(rows)
 
 
+def games_published() -> str:
+    """Published scores of the games beside the median of the runs here."""
+    found: dict[str, list[float]] = {}
+    for run in (run for row in read_rows(RESULTS / "games") for run in row.runs):
+        report = read(Path(run.path) / "evaluation.json")
+        found.setdefault(run.task, []).append(report["return_mean"])
+    published = read(RESULTS / "published.json")["games"]
+    lines = []
+    for task, returns in found.items():
+        scores = ["" if x is None else significant(x) for x in published[task]]
+        lines.append([task, spread(returns), *scores])
+    return table(["task", "here", *published["heads"]], lines).rstrip()
+
+
 def core_minutes() -> str:
     """What methods reach with equally many CPU seconds, a line a task."""
     rows = read_rows(RESULTS / "core_minutes")
@@ -685,6 +699,7 @@ TABLES = {
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
     "games-memory": lambda: trained("games"),
+    "games-published": games_published,
     "games-trials": lambda: learning(RESULTS / "games_trials"),
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
     "perturbation-attention": lambda: learning(RESULTS / "perturbation_attention"),
