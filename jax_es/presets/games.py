@@ -11,8 +11,12 @@ Kangaroo (``docs/results/atari.md``):
   steps, and with OpenAI-ES 600 within 0.44 M. Scores there are noisy, so a member's
   fitness is the mean of three games.
 
-The other games have Kangaroo's settings, untried, and so have the other networks. The
-small transformer is asked for about what Salimans et al. 2017 report.
+- Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018): Frostbite
+  never ends where nobody moves, and half the steps of a run went into its first
+  generation.
+
+The other games have Kangaroo's settings; other networks are untried. The small
+transformer is asked for about what Salimans et al. 2017 report.
 """
 
 from dataclasses import replace
@@ -50,7 +54,10 @@ def _from_memory(
             kwargs={"first_sigma": 0.1},
         ),
         rollout=RolloutConfig(
-            slots_per_core=32, observation_statistics=False, step_cap_factor=None
+            slots_per_core=32,
+            observation_statistics=False,
+            step_cap_factor=None,
+            step_cap=4_500,
         ),
         evaluation=EvaluationConfig(num_episodes=8),
         num_generations=10_000,
