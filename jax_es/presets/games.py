@@ -11,9 +11,9 @@ Kangaroo (``docs/results/atari.md``):
   steps, and with OpenAI-ES 600 within 0.44 M. Scores there are noisy, so a member's
   fitness is the mean of three games.
 
-- Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018): Frostbite
-  never ends where nobody moves, and half the steps of a run went into its first
-  generation.
+- Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018):
+  Frostbite never ends where nobody moves, and half the steps of a run went into its
+  first generation.
 
 The other games have Kangaroo's settings; other networks are untried. The small
 transformer is asked for about what Salimans et al. 2017 report.
