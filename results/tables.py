@@ -191,16 +191,14 @@ def trained(folder: str) -> str:
 
 def games_published() -> str:
     """Published scores of the games beside the median of the runs here."""
-    found: dict[str, list[float]] = {}
-    for run in (run for row in read_rows(RESULTS / "games") for run in row.runs):
-        report = read(Path(run.path) / "evaluation.json")
-        found.setdefault(run.task, []).append(report["return_mean"])
-    published = read(RESULTS / "published.json")["games"]
-    lines = []
-    for task, returns in found.items():
-        scores = ["" if x is None else significant(x) for x in published[task]]
-        lines.append([task, spread(returns), *scores])
-    return table(["task", "here", *published["heads"]], lines).rstrip()
+    published, lines = read(RESULTS / "published.json")["games"], []
+    for row in read_rows(RESULTS / "games"):
+        files = [Path(run.path) / "evaluation.json" for run in row.runs]
+        here = spread([read(file)["return_mean"] for file in files])
+        scores = ["" if x is None else significant(x) for x in published[row.task]]
+        lines.append([row.task, row.policy, here, *scores])
+    heads = ["task", "policy here", "return", *published["heads"]]
+    return table(heads, lines).rstrip()
 
 
 def core_minutes() -> str:

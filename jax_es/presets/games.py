@@ -10,7 +10,6 @@ Kangaroo (``docs/results/atari.md``):
 - A genetic algorithm searches: on Kangaroo θ's best evaluation was 875 within 0.34 M
   steps, and with OpenAI-ES 600 within 0.44 M. Scores there are noisy, so a member's
   fitness is the mean of three games.
-
 - Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018):
   Frostbite never ends where nobody moves, and half the steps of a run went into its
   first generation.
