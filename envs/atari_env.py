@@ -22,7 +22,6 @@ import numpy as np
 
 from jax_es.envs.atari_game import (
     EMULATOR_FPS,
-    FRAME_SKIP,
     RAM_SIZE,
     AtariOptions,
     Game,
@@ -175,7 +174,7 @@ def make_single_atari_env(
         env_id,
         render_mode=render_mode,
         obs_type="rgb" if sees_frames else "ram",
-        frameskip=1 if sees_frames else FRAME_SKIP,
+        frameskip=1 if sees_frames else chosen.frame_skip,
         repeat_action_probability=chosen.sticky_actions,
         full_action_space=chosen.full_action_space,
         max_num_frames_per_episode=chosen.later_limit,
@@ -193,7 +192,10 @@ def make_single_atari_env(
         env = ClipReward(env, -1.0, 1.0)  # scores are whole numbers
     env = TimeLimit(env, chosen.limit)
     # What is seen after each step, in the time that it takes on the console.
-    env.metadata = {**env.metadata, "render_fps": EMULATOR_FPS // FRAME_SKIP}
+    env.metadata = {
+        **env.metadata,
+        "render_fps": max(1, EMULATOR_FPS // chosen.frame_skip),
+    }
     return env
 
 
@@ -205,7 +207,7 @@ def _see_frames(env: gymnasium.Env, chosen: AtariOptions) -> gymnasium.Env:
         env = AtariPreprocessing(
             env,
             noop_max=chosen.noop_max,
-            frame_skip=FRAME_SKIP,
+            frame_skip=chosen.frame_skip,
             screen_size=chosen.frame_size,
             terminal_on_life_loss=chosen.terminate_on_life_loss,
         )
@@ -263,7 +265,7 @@ class RamRules(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         return self._seen(ram, ram), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Plays four frames."""
+        """Plays an action for all its frames."""
         ram, reward, terminated, truncated, info = self.env.step(action)
         has_lost = self._terminate_on_life_loss and info["lives"] < self._lives
         self._lives = info["lives"]
@@ -288,7 +290,7 @@ def single_atari_spec(game: str, **options: Any) -> Any:
     # in which nothing is done at the beginning.
     chosen = AtariOptions(**options)
     if chosen.observation == "frames":
-        spec.max_episode_steps = FRAME_SKIP * chosen.limit + chosen.noop_max
+        spec.max_episode_steps = chosen.frame_skip * chosen.limit + chosen.noop_max
     else:
         spec.max_episode_steps = chosen.limit
     return spec

@@ -18,13 +18,13 @@ import numpy as np
 from jax_es.envs.base import positive_int
 
 FRAME_SKIP = 4
-"""Emulator frames that an action lasts."""
+"""Emulator frames that an action lasts, if nothing else is asked for."""
 
 EMULATOR_FPS = 60
 """Frames a second of the console."""
 
-MAX_EPISODE_STEPS = 108_000 // FRAME_SKIP
-"""Agent steps after which an episode is truncated: half an hour of play."""
+MAX_EPISODE_FRAMES = 108_000
+"""Emulator frames after which an episode is truncated: half an hour of play."""
 
 OBSERVATION_SHAPE = 4, 84, 84
 """Stacked frames, rows, columns, if nothing else is asked for."""
@@ -48,8 +48,10 @@ class AtariOptions:
     """
 
     max_episode_steps: int | None = None
-    """The limit on an episode in agent steps (four frames each);
-    :data:`MAX_EPISODE_STEPS` if not given."""
+    """The limit on an episode in agent steps (``frame_skip`` frames each);
+    :data:`MAX_EPISODE_FRAMES` if not given."""
+    frame_skip: int = FRAME_SKIP
+    """Emulator frames that an action lasts."""
     sticky_actions: float = 0.0
     """Probability that the emulator repeats the last action instead; 0.25 in Machado et
     al. 2018."""
@@ -72,6 +74,7 @@ class AtariOptions:
     def __post_init__(self) -> None:
         if self.max_episode_steps is not None:
             positive_int("max_episode_steps", self.max_episode_steps)
+        positive_int("frame_skip", self.frame_skip)
         positive_int("frame_size", self.frame_size)
         positive_int("frame_stack", self.frame_stack)
         if self.observation not in OBSERVATIONS:
@@ -95,12 +98,12 @@ class AtariOptions:
     @property
     def limit(self) -> int:
         """The limit on an episode, in agent steps."""
-        return self.max_episode_steps or MAX_EPISODE_STEPS
+        return self.max_episode_steps or -(-MAX_EPISODE_FRAMES // self.frame_skip)
 
     @property
     def later_limit(self) -> int:
         """A limit in emulator frames, an int32, that :attr:`limit` comes before."""
-        return min(FRAME_SKIP * self.limit + 1000, 2**31 - 1)
+        return min(self.frame_skip * self.limit + 1000, 2**31 - 1)
 
 
 class Game:
@@ -177,19 +180,19 @@ class Game:
         self._observe(out)
 
     def step(self, action: int, out: np.ndarray) -> float:
-        """Plays an action for four frames, and returns by how much the score rose.
+        """Plays an action for all its frames, and returns by how much the score rose.
 
         Writes what is observed then to ``out``, which holds what was observed before.
         A frame is the brighter of the last two, pixel by pixel, as the console's screen
         showed them; where the game ends, the one before.
         """
-        reward = 0.0
-        for frame in range(FRAME_SKIP):
+        reward, last = 0.0, self._options.frame_skip - 1
+        for frame in range(last + 1):
             reward += self._frame(action)
             if self.is_over:
                 break
-            if self._sees_frames and frame >= FRAME_SKIP - 2:
-                self._ale.getScreenGrayscale(self._screens[FRAME_SKIP - 1 - frame])
+            if self._sees_frames and frame >= last - 1:
+                self._ale.getScreenGrayscale(self._screens[last - frame])
         self._observe(out)
         return reward
 

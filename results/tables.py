@@ -81,7 +81,10 @@ class Row(NamedTuple):
     @property
     def command(self) -> str:
         """What trains seed S; several runs one after the other have a script."""
-        run = self.runs[0]
+        # Of several presets that were configured alike, the one with least to add.
+        return min(map(self._command_of, self.runs), key=len)
+
+    def _command_of(self, run: Run) -> str:
         if before(run):
             task, _, kind = Path(run.path).parent.name.partition("-")
             return f"bash results/{task}.sh {kind} S"

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig
 from jax_es.phases import in_phase
 from jax_es.runs.changes import SAME_EXPERIMENT
 from jax_es.runs.directory import RunDirectory
@@ -119,6 +120,8 @@ def _read(run: RunDirectory) -> Run:
     task = env.id
     if env.max_episode_steps is not None:
         task += f", {env.max_episode_steps:,} steps"
+    if env.frame_skip != EnvConfig.frame_skip:
+        task += f", {env.frame_skip} frames an action"
     if not env.terminate_when_unhealthy:
         task += ", falling allowed"
     if env.hide_observation:
@@ -142,6 +145,8 @@ def _disambiguate(runs: list[Run]) -> list[Run]:
             value = own.get(field, "default")
             if field == "phases":  # too long to be read, so only told apart
                 value = f"{zlib.crc32(str(value).encode()):08x}" if value else "none"
+            elif type(value) is int:
+                value = f"{value:,}"
             name += f", {words} {value}"
         named.append(run._replace(variant=name))
     return named
@@ -174,6 +179,7 @@ def variant(
         policy_kind(config.policy),
         "" if attention == "window" else attention,
         f"{bins} bins" if bins else "",
+        "sampled actions" if config.policy.sample_actions else "",
         f"rank {config.es.rank}" if is_low_rank else "",
         "" if before is None else f"after {before.title}",
     ]

@@ -97,23 +97,30 @@ def main(argv: list[str]) -> int:
         _profile(arguments, arguments.profile)
         return 0
     report = {"versions": {**versions(), "commit": git_commit()}, "machine": machine()}
-    failures: list[str] = []
     if arguments.only == (SCALING,):
-        text = _scaling(report, arguments.picture)
-    else:
-        started = time.perf_counter()
-        measured, failures = run(rows, arguments)
+        _show(_scaling(report, arguments.picture), report, arguments.json)
+        return 0
+    started = time.perf_counter()
+    measured: dict[str, dict[str, Any]] = {}
+    failures: list[str] = []
+    try:
+        run(rows, arguments, measured, failures)
+    finally:  # also of a measurement that was stopped
         report["seconds"] = time.perf_counter() - started
         report["rows"] = finish(measured)
-        text = table(report)
-    sys.stdout.write(text)
-    if arguments.json is not None:
-        file, remedy = arguments.json, "free space, or choose another file"
-        with writing(f"--json {file}", remedy), whole_file(file) as draft:
-            draft.write_text(json.dumps(report, indent=1) + "\n")
+        _show(table(report), report, arguments.json)
     for failure in failures:
         sys.stderr.write(f"error: {failure}\n")
     return 1 if failures else 0
+
+
+def _show(text: str, report: dict[str, Any], file: Path | None) -> None:
+    """Prints the table, and writes the report into ``--json``'s file."""
+    sys.stdout.write(text)
+    if file is not None:
+        remedy = "free space, or choose another file"
+        with writing(f"--json {file}", remedy), whole_file(file) as draft:
+            draft.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def processes(rows: list[Row]) -> list[list[Row]]:
@@ -132,12 +139,14 @@ def processes(rows: list[Row]) -> list[list[Row]]:
 
 
 def run(
-    rows: list[Row], arguments: Arguments
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Returns the fields of rows by name, and a line for each process that failed."""
+    rows: list[Row],
+    arguments: Arguments,
+    measured: dict[str, dict[str, Any]],
+    failures: list[str],
+) -> None:
+    """Adds the fields of rows by name, and a line for each process that failed."""
     from jax_es.benchmark import measure
 
-    measured, failures = {}, []
     groups = processes(rows)
     for number, group in enumerate(groups, 1):
         title = group[0].network or "physics"
@@ -153,7 +162,6 @@ def run(
         else:
             why = (process.stderr.splitlines() or ["no message"])[-1]
             failures.append(f"{title} ended with {process.returncode}: {why}")
-    return measured, failures
 
 
 def finish(measured: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -54,6 +54,8 @@ class EnvConfig:
     al. 2018)."""
     reward_clipping: bool = False
     """Atari: pay the sign of the score's change only, in evaluations, too."""
+    frame_skip: Count = 4
+    """Atari: emulator frames that an action lasts, in evaluations, too."""
     noop_max: NotNegative = 0
     """Atari: an episode begins with 1 to this many actions that do nothing."""
     terminate_on_life_loss: bool = False

@@ -12,7 +12,7 @@ from jax_es.envs.atari_env import (
     rom_name,
     single_atari_spec,
 )
-from jax_es.envs.atari_game import MAX_EPISODE_STEPS, OBSERVATION_SHAPE
+from jax_es.envs.atari_game import OBSERVATION_SHAPE
 from jax_es.envs.make import make
 from tests.envs.following import follow
 
@@ -86,7 +86,8 @@ def test_an_episode_depends_on_its_seed_and_actions_alone(options):
 def test_frames_are_bytes_and_a_new_episode_begins_in_the_dark():
     env = make("ALE/Hero-v5", 3, num_threads=1)
     assert isinstance(env, AtariVectorEnv)
-    assert env.max_episode_steps == MAX_EPISODE_STEPS == 27_000
+    assert env.max_episode_steps == 27_000  # half an hour
+    assert make("ALE/Hero-v5", 1, frame_skip=16).max_episode_steps == 6_750
     assert env.single_observation_space.shape == OBSERVATION_SHAPE
     assert env.single_action_space == gymnasium.spaces.Discrete(18)
     observations, _ = env.reset(seed=0)

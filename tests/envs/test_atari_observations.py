@@ -22,12 +22,14 @@ STICKY = {"sticky_actions": 0.25}
 RAM = {"observation": "ram"}
 
 
-@pytest.mark.parametrize("game", ["freeway", "kangaroo", "hero"])
-def test_equals_ale_pys_own_memory(game):
+@pytest.mark.parametrize(
+    ("game", "skip"), [("freeway", 4), ("kangaroo", 4), ("hero", 4), ("hero", 15)]
+)
+def test_equals_ale_pys_own_memory(game, skip):
     """With sticky actions, too, which both draw alike."""
-    env = AtariVectorEnv(game, 2, 1, **STICKY, **RAM)
+    env = AtariVectorEnv(game, 2, 1, **STICKY, **RAM, frame_skip=skip)
     single = gymnasium.make(
-        env_id_of(game), obs_type="ram", frameskip=4, repeat_action_probability=0.25
+        env_id_of(game), obs_type="ram", frameskip=skip, repeat_action_probability=0.25
     )
     assert env.single_observation_space == single.observation_space
     rng = np.random.default_rng(0)
@@ -40,6 +42,8 @@ def test_equals_ale_pys_own_memory(game):
             expected, reward, *ends, single_info = single.step(action[0])
             assert (rewards[0], [terminated[0], truncated[0]]) == (reward, ends)
             assert info["lives"][0] == single_info["lives"]
+            if any(ends):
+                break
     env.close()
     single.close()
 
@@ -159,6 +163,7 @@ def test_emulators_keep_nothing_of_the_game_before():
     ("options", "complaint"),
     [
         ({"observation": "sound"}, "observation: got 'sound', expected one of frames"),
+        ({"frame_skip": 0}, "frame_skip: got 0, expected an integer"),
         ({"frame_size": 42}, "frame_size: 42 has no meaning with observation ram"),
         ({"descriptor": [128]}, "descriptor: got"),
     ],
@@ -168,11 +173,14 @@ def test_bad_input_is_named(options, complaint):
         AtariVectorEnv("pong", 1, 1, **{**RAM, **options})
 
 
-@pytest.mark.parametrize(("size", "stack"), [(42, 1), (84, 3)])
-def test_frames_of_other_sizes_and_stacks_are_gymnasiums_own(size, stack):
+@pytest.mark.parametrize(
+    ("size", "stack", "skip"), [(42, 1, 4), (84, 3, 4), (84, 4, 1), (42, 2, 16)]
+)
+def test_frames_of_other_sizes_stacks_and_skips_are_gymnasiums_own(size, stack, skip):
     """With all that chance does, too."""
     options = {
         **STICKY,
+        "frame_skip": skip,
         "noop_max": 30,
         "frame_size": size,
         "frame_stack": stack,

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import signal
+import subprocess
 
 import numpy as np
 import pytest
@@ -184,6 +186,23 @@ def test_writes_table_and_json(tmp_path, capsys):
         "measuring 1 of 2: physics",
         "measuring 2 of 2: humanoid-mlp-fast",
     ]
+
+
+@pytest.mark.slow
+def test_what_is_measured_stays_if_the_rest_is_stopped(tmp_path, capsys, monkeypatch):
+    run = subprocess.run
+
+    def physics_alone(command, **options):
+        if "humanoid-mlp" in " ".join(command):
+            raise KeyboardInterrupt
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", physics_alone)
+    file = tmp_path / "rows.json"
+    options = ["--only", "policy/humanoid-mlp", "--seconds", "0.01"]
+    assert benchmark.main([*options, "--json", str(file)]) == 128 + signal.SIGINT
+    assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["physics"]
+    assert "physics" in capsys.readouterr().out
 
 
 def test_lists_its_rows(capsys):

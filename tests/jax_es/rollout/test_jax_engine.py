@@ -214,6 +214,7 @@ def test_progress_grows_and_may_end_the_generation(expected, monkeypatch):
     assert_same(rollout.evaluate(make_population(), tasks, VIEW), expected)
 
 
+@pytest.mark.skipif("jax.local_device_count() < 2", reason="one accelerator")
 def test_slots_must_divide_over_the_devices():
     with pytest.raises(ConfigError, match=r"num_slots .* multiple of the 2 .* got 3"):
         on_devices(3, num_devices=2)
