@@ -145,7 +145,7 @@ def test_runs_that_differ_otherwise_are_no_seeds_of_one_line(tmp_path):
     ]
     (lines,) = curves.group(paths).values()
     assert {kind: len(runs) for kind, runs in lines.items()} == {
-        "mlp, num pairs 20000, sigma 0.02": 2,
+        "mlp, num pairs 20,000, sigma 0.02": 2,
         "mlp, num pairs 10, sigma 0.5": 1,
     }
 
