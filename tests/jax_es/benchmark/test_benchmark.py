@@ -105,14 +105,17 @@ def test_a_generation_is_measured_from_its_start_to_its_tail(monkeypatch):
 @pytest.mark.slow
 def test_learning_rows_are_measured_beside_their_own_environment(monkeypatch):
     monkeypatch.setattr(learning, "REPETITIONS", 1)
+    fewer = {"es.interactions_per_generation": 10_000}
+    chosen = LEARNING["hopper-linear"]._replace(changes=fewer)
+    monkeypatch.setitem(LEARNING, "hopper-linear", chosen)
     assert [len(group) for group in benchmark.processes(choose(["learning/*"]))] == (
         [1] * len(LEARNING)  # and no physics
     )
     fields = learning.learning(BY_NAME["learning/hopper-linear"], TINY)
     assert fields["steps_per_second"] > 0 and fields["num_slots"] == 4
     assert sum(fields["shares"].values()) == pytest.approx(1)
-    # As many pairs as make 40,000 steps of episodes of 50.
-    assert fields["num_pairs"] == 448 and 0 < fields["slot_utilization"] <= 1
+    # As many blocks of 64 pairs as make 10,000 steps of episodes of 50.
+    assert fields["num_pairs"] == 128 and 0 < fields["slot_utilization"] <= 1
     row, *_ = benchmark.finish({"learning/hopper-linear": fields})
     assert row["ratio_to_physics"] == fields["ratio_to_physics"] > 0
 
