@@ -2,8 +2,8 @@
 # Games from memory, their presets as they are; afterwards each run's best θ plays 100
 # other games. A run has one core and ends after STEPS environment steps:
 #   results/games.sh CORE STEPS [GAME …]        SEEDS="0 1 2" before it for other seeds
-# (Those of the table had no step cap. Freeway's and Kangaroo's were stopped by hand, and
-# Freeway's was evaluated by 4 games a generation.)
+# (Freeway's, Frostbite's and Space Invaders' of the table had no step cap. Freeway's and
+# Zaxxon's were stopped by hand, and Freeway's was evaluated by 4 games a generation.)
 # Finished runs are skipped, stopped ones go on. What the tables need is copied beside
 # this file. Table:
 #   python results/tables.py
