@@ -170,7 +170,8 @@ def openai_es(
             factor = 1.0 / (2 * num_pairs * sigma_of(state))
         else:
             factor = jnp.float32(1.0 / (2 * num_pairs * config.sigma))
-        return ascend(state, total, jnp.asarray(fitness, jnp.float32), factor)
+        num_nonfinite = count_nonfinite(jnp.asarray(fitness, jnp.float32))
+        return ascend(state, total, num_nonfinite, factor)
 
     shaping = SHAPINGS[config.shaping]
 
@@ -179,8 +180,13 @@ def openai_es(
         return shape_elites(shaping, fitness, config.elite_fraction)
 
     @jax.jit
+    def count_nonfinite(fitness: jax.Array) -> jax.Array:
+        return jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32)
+
+    # Nothing here has the shape of the population: it is compiled once.
+    @jax.jit
     def ascend(
-        state: ESState, total: PyTree, fitness: jax.Array, factor: jax.Array
+        state: ESState, total: PyTree, num_nonfinite: jax.Array, factor: jax.Array
     ) -> tuple[ESState, ESInfo]:
         gradient = jax.tree.map(lambda leaf: factor * leaf, total)
         updates, optimizer_state = optimizer.update(
@@ -191,7 +197,7 @@ def openai_es(
             gradient_norm=optax.tree.norm(gradient),
             update_norm=optax.tree.norm(updates),
             mean_norm=optax.tree.norm(mean),
-            num_nonfinite=jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32),
+            num_nonfinite=num_nonfinite,
         )
         state = ESState(mean, optimizer_state, state.generation + 1, state.key)
         return state, info

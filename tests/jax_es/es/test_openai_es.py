@@ -188,6 +188,20 @@ def test_more_pairs_than_the_smallest_number_are_told_alike():
         grown.tell(grown.init(jax.random.key(0), mean), fitness[:6])
 
 
+def test_another_number_of_pairs_compiles_no_second_step(caplog):
+    """A step has as many operations as θ has leaves: seconds for a transformer."""
+    es = openai_es(ESConfig(num_pairs=4, interactions_per_generation=1))
+    state = es.init(jax.random.key(0), {"x": jnp.arange(5.0)})
+    fitness = np.random.default_rng(0).normal(size=(12, 2))
+    compiled = []
+    for told in (fitness[:4], fitness):
+        caplog.clear()
+        with jax.log_compiles():
+            state, _ = es.tell(state, told)
+        compiled.append("ascend" in caplog.text)
+    assert compiled == [True, False]
+
+
 def golden_run(config: ESConfig, generations: int, mean: list, target: list) -> list:
     """θ after each generation on −‖θ − target‖², rounded to float32."""
     es = openai_es(config)
