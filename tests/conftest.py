@@ -37,6 +37,18 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_default_prng_impl", "threefry2x32")
 jax.config.update("jax_threefry_partitionable", True)
 
+# Tracing makes millions of objects, few of them in cycles. Python's usual search for
+# cycles took a tenth of the tests' time.
+gc.set_threshold(100_000, 50, 50)
+
+NOTEBOOKS = "tests/test_notebooks.py"
+LONG = (NOTEBOOKS, "tests/trials/")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes longest comes first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
@@ -45,7 +57,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            alone = nodeid.startswith("tests/test_notebooks.py")
+            alone = nodeid.startswith(NOTEBOOKS)
             return nodeid if alone else super()._split_scope(nodeid)
 
     return Scheduling(config, log)

@@ -317,18 +317,21 @@ EVERY = [*STRATEGIES, one_plus_lambda]
     EVERY,
     ids=lambda each: getattr(each, "__name__", each),
 )
-def test_every_strategy_is_built_by_its_name_and_has_members(name):
+def test_every_strategy_is_built_by_its_name_and_has_members(name, compilations):
     """Of shapes alone: what they find is tested above."""
     theta = {"x": jnp.zeros(3), "y": jnp.zeros((2, 2))}
     es = strategy(name, theta, size=8, sigma=0.5, descriptor_size=2)
     state = es.init(jax.random.key(0), theta)
-    members = es.ask(state).members
-    assert jax.tree.map(jnp.shape, members) == {"x": (8, 3), "y": (8, 2, 2)}
     told = [jnp.arange(8.0)]
     if name == "novelty":
         told.append(Behaviour(np.ones((8, 2)), np.zeros(2), 0.0))
-    state, _ = es.tell(state, *told)
-    assert int(state.generation) == 1
+    for _ in range(3):
+        compilations.clear()
+        members = es.ask(state).members
+        state, _ = es.tell(state, *told)
+    assert not compilations  # where nobody compiles what surrounds them, either
+    assert jax.tree.map(jnp.shape, members) == {"x": (8, 3), "y": (8, 2, 2)}
+    assert int(state.generation) == 3
     assert jax.tree.map(jnp.shape, state.mean) == jax.tree.map(jnp.shape, theta)
 
 
