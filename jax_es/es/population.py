@@ -96,28 +96,23 @@ class AntitheticPopulation:
         return self.noise.member(self.mean, group, scale)
 
     @property
+    @jax.jit  # or every generation would compile noise's loop anew
     def members(self) -> PyTree:
         """θ ± σεᵢ of every member, ``[P, …]`` per leaf of θ; for small populations."""
-        return _members(self)
 
+        def pair(index: jax.Array) -> PyTree:
+            epsilon = self.noise.weighted_sum(
+                self.key, index[None], jnp.ones(1), self.mean
+            )
 
-# Called by itself, noise's loop would be compiled anew by each generation.
-@jax.jit
-def _members(population: AntitheticPopulation) -> PyTree:
-    mean, sigma = population.mean, population.sigma
+            def both(mean: jax.Array, part: jax.Array) -> jax.Array:
+                signed = (mean + scale * part for scale in (self.sigma, -self.sigma))
+                return jnp.stack([*signed])
 
-    def pair(index: jax.Array) -> PyTree:
-        epsilon = population.noise.weighted_sum(
-            population.key, index[None], jnp.ones(1), mean
-        )
+            return jax.tree.map(both, self.mean, epsilon)
 
-        def both(mean: jax.Array, part: jax.Array) -> jax.Array:
-            return jnp.stack([mean + scale * part for scale in (sigma, -sigma)])
-
-        return jax.tree.map(both, mean, epsilon)
-
-    pairs = jax.vmap(pair)(jnp.arange(population.num_pairs))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
+        pairs = jax.vmap(pair)(jnp.arange(self.num_pairs))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
 
 
 @jax.tree_util.register_dataclass

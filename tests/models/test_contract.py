@@ -192,6 +192,7 @@ def garbage(policy, variables):
     )
 
 
+@pytest.mark.compiled
 def test_first_forgets_whatever_was_carried(policy, variables):
     observations, rewards, first, keys = episode()
     rewards[0] = np.nan  # a failed simulation's last words
@@ -203,6 +204,7 @@ def test_first_forgets_whatever_was_carried(policy, variables):
     np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.compiled
 def test_vmap_equals_loop(policy, draw_variables):
     """Each member has its own weights, its own episode and its own clock."""
     members = [draw_variables(seed) for seed in range(3)]

@@ -75,6 +75,7 @@ class NumpyES:
         return fitness
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("optimizer", "shaping", "noise"),
     [
@@ -230,6 +231,7 @@ def write_golden() -> None:
     GOLDEN.write_text(json.dumps(record, indent=1) + "\n")
 
 
+@pytest.mark.compiled
 def test_run_equals_the_golden_one():
     golden = json.loads(GOLDEN.read_text())
     path = golden_run(ESConfig(**golden["config"]), **golden["run"])

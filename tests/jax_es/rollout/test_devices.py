@@ -39,6 +39,7 @@ def expected(num_pairs: int) -> np.ndarray:
     return flat(FullNoise().weighted_sum(KEY, pairs, weights(num_pairs), MEAN))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("num_devices", COUNTS)
 @pytest.mark.parametrize("num_pairs", [1, 13])
 def test_sum_does_not_depend_on_the_devices(spread, num_devices, num_pairs):

@@ -185,6 +185,7 @@ def expected(with_statistics=True):
     return reference(population, tasks, statistics, TargetEnv(1))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("num_groups", "num_slots", "num_devices"),
     [(1, 6, 1), (1, 8, 2), (3, 2, 1), (2, 2, 2)],
@@ -256,6 +257,7 @@ def test_a_second_run_owes_nothing_to_the_first():
     np.testing.assert_array_equal(result.returns, expected(with_statistics=False)[0])
 
 
+@pytest.mark.compiled
 def test_mean_tasks_use_the_mean_whatever_is_around_them():
     (rollout, _), population = probe(), make_population()
     tasks = make_tasks(max_steps=9)
@@ -413,6 +415,7 @@ def test_slots_must_divide_over_the_devices():
         make_rollout(TargetEnv(3), num_devices=2)
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 def test_physics_agrees_to_rounding():
     """Programs of other widths add in another order, and physics amplifies that.

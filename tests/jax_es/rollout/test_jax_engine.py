@@ -107,6 +107,7 @@ def expected():
     return on_host().evaluate(make_population(), make_tasks(), VIEW)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("num_slots", "num_devices"), [(1, 1), (6, 1), (8, 2), (64, 1), (64, 4)]
 )
@@ -244,6 +245,7 @@ class Uneven(JaxTarget):
         return super().observe(episode) / 3 + 0.1
 
 
+@pytest.mark.compiled
 def test_how_long_a_call_lasts_changes_no_bit(monkeypatch):
     """A resume has other clocks: the loop is called more often, or less."""
     sums = []

@@ -65,6 +65,7 @@ def sizes(tree) -> set[int]:
     return {leaf.size // 2 for leaf in leaves if leaf.size > 2 * 4 * WIDTH}
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_heads", "noise"), [(1, LowRankNoise(1)), (2, FullNoise())]

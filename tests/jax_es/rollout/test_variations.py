@@ -74,6 +74,7 @@ def test_the_mean_is_evaluated_in_the_plain_task(parts):
     assert (tasks.variation == [[1, 1, 1, 1, 1, 1, 0, 0]]).all()
 
 
+@pytest.mark.compiled
 def test_a_result_does_not_depend_on_the_slot():
     actions = BoxActions((-1.0,) * 3, (1.0,) * 3)
     policy = make_policy(MLPConfig(hidden_sizes=()), 11, actions)
@@ -95,6 +96,7 @@ def test_a_result_does_not_depend_on_the_slot():
     assert len(np.unique(returns.round(3))) == 9
 
 
+@pytest.mark.compiled
 def test_it_resumes_to_the_bit(parts, folder):
     def trained(name, count, resume=False):
         config = dataclasses.replace(VARIED, num_generations=count)
