@@ -144,7 +144,7 @@ def policy(network: Network, row: Row) -> Fields:
     normalizer = seen.normalizer(shape, space.dtype)
     shared = Shared(parts.strategy.ask(state.es), *normalizer, seen.reference)
     shared = parts.devices.share(shared)
-    slots, carry = programs.empty(shared, width)
+    slots, carry = programs.empty(shared)
     rng = np.random.default_rng(0)
     if space.dtype == np.uint8:
         observations = rng.integers(256, size=(8, *lead, *shape), dtype=np.uint8)

@@ -164,7 +164,7 @@ class _Group:
         self._lanes = lanes
         self._is_alone = queue.num_lanes == len(lanes)
         self._slots, self._carry = programs.empty(
-            shared, programs.widths[0], commanded=tasks.command is not None
+            shared, commanded=tasks.command is not None
         )
         self._actions: jax.Array | None = None
         num_slots = env.num_envs
@@ -376,12 +376,15 @@ class _Group:
         """Packs the live slots into a narrower program, if the queue is dry."""
         if not self._queue.is_empty():
             return
+        needed = self.is_live[self._served].sum(axis=1).max()
+        # From width to width: a program for each pair of them would be compiled.
+        for width in self._programs.widths:
+            if self._served.shape[1] > width >= needed > 0:
+                self._pack(width)
+
+    def _pack(self, width: int) -> None:
+        """Keeps ``width`` slots a device: live ones first, in order; idle ones fill."""
         live = self.is_live[self._served]
-        needed = live.sum(axis=1).max()
-        width = min(w for w in self._programs.widths if w >= needed)
-        if width == self._served.shape[1] or needed == 0:
-            return
-        # Live slots first, in order; idle ones fill up.
         positions = np.argsort(~live, axis=1, kind="stable")[:, :width]
         self._served = np.take_along_axis(self._served, positions, axis=1)
         with self._record.timed("policy"):

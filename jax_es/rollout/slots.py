@@ -118,11 +118,10 @@ class SlotPrograms:
         )
         self._pack = devices.map(_pack_on_device, in_axes=(0, 0, 0))
         self._empty = {
-            (width, commanded): devices.map(
+            commanded: devices.map(
                 functools.partial(self.empty_on_device, width, commanded),
                 in_axes=(None, 0),
             )
-            for width in self.widths
             for commanded in (False, True)
         }
 
@@ -131,18 +130,15 @@ class SlotPrograms:
         one_slot = functools.partial(self.empty_on_device, 1, False)
         return num_bytes(jax.eval_shape(one_slot, shared, jnp.zeros(())))
 
-    def empty(
-        self, shared: Shared, width: int, commanded: bool = False
-    ) -> tuple[Slots, PyTree]:
-        """Allocates ``width`` slots and their flat carries on every device.
+    def empty(self, shared: Shared, commanded: bool = False) -> tuple[Slots, PyTree]:
+        """Allocates slots (full width) and their flat carries on every device.
 
         Args:
             shared: what all slots read.
-            width: slots a device.
             commanded: whether tasks say which return they ask for.
         """
         unused = self._devices.put(np.zeros(self._devices.count))
-        return self._empty[width, commanded](shared, unused)
+        return self._empty[commanded](shared, unused)
 
     def refill(self, shared: Shared, slots: Slots, refill: Refill) -> Slots:
         """Writes members into slots (full width); takes over the buffers of ``slots``.
@@ -184,16 +180,19 @@ class SlotPrograms:
     def pack(
         self, slots: Slots, carry: PyTree, positions: np.ndarray
     ) -> tuple[Slots, PyTree]:
-        """Keeps the slots at ``positions`` ``[D, width]`` only."""
+        """Keeps the slots at ``positions`` ``[D, width]`` only, of the next width."""
         positions = positions.astype(np.int32)
         return self._pack(slots, carry, self._devices.put(positions))
 
     def compile(self, shared: Shared, commanded: bool = False) -> None:
         """Compiles every program in every width, so that nothing has to later."""
         num_devices, full = self._devices.count, self.widths[0]
+        slots, carry = self.empty(shared, commanded)
+        slots = self.refill(shared, slots, Refill.empty(num_devices, full))
         for width in self.widths:
             lead = (num_devices, width)
-            slots, carry = self.empty(shared, width, commanded)
+            if width < full:
+                slots, carry = self.pack(slots, carry, np.zeros(lead))
             carry, _ = self.act(
                 shared,
                 slots,
@@ -202,11 +201,6 @@ class SlotPrograms:
                 np.zeros(lead, np.float32),
                 np.zeros(lead, np.int32),
             )
-            for narrower in self.widths:
-                if narrower < width:
-                    self.pack(slots, carry, np.zeros((num_devices, narrower)))
-            if width == full:
-                self.refill(shared, slots, Refill.empty(num_devices, full))
 
     def act_on_device(
         self,

@@ -46,7 +46,7 @@ def make_programs(num_heads, noise):
     population = es.ask(es.init(jax.random.key(0), policy.init(jax.random.key(1))))
     normalizer = np.zeros(OBSERVATION_SIZE, "f4"), np.ones(OBSERVATION_SIZE, "f4")
     shared = devices.share(Shared(population, *normalizer, np.float32(np.inf)))
-    return programs, devices, shared, *programs.empty(shared, WIDTH)
+    return programs, devices, shared, *programs.empty(shared)
 
 
 def copies(program: str, shapes: set[int]) -> list[str]:
@@ -111,7 +111,7 @@ def test_a_slot_holds_the_statistics_of_its_members_weights():
     mean = np.float32(random.uniform(size=shape))
     std = np.float32(random.uniform(0.1, 1.0, size=shape))
     shared = devices.share(Shared(population, mean, std, np.float32(np.inf), reference))
-    slots, _ = programs.empty(shared, width)
+    slots, _ = programs.empty(shared)
     refill = Refill.empty(1, width)
     refill.count[0] = 3
     refill.position[0, :3] = 3, 0, 1
