@@ -236,6 +236,10 @@ class ESConfig:
             "--es.schedule linear.",
         )
 
+    def __hash__(self) -> int:
+        """What programs compiled for a configuration are found by."""
+        return hash((self.optimizer, self.learning_rate, self.momentum))
+
     def reads(self, name: str) -> bool:
         """Returns whether the strategy reads a field of this record."""
         is_scheduled = self.obedience_weight_end is not None

@@ -50,7 +50,6 @@ class Worker:
 
         from jax_es.rollout.devices import (
             configure_cpu_devices,
-            release_programs,
             use_compilation_cache,
         )
 
@@ -63,7 +62,6 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-            release_programs()
         self._engine = make()
         return versions_here()
 

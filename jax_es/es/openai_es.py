@@ -24,8 +24,9 @@ Example:
     True
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -115,6 +116,7 @@ def openai_es(
     """
     noise = FullNoise() if noise is None else noise
     optimizer = make_optimizer(config)
+    shape, ascend = _programs(config, SHAPINGS[config.shaping])
     sigma = schedule(config, config.sigma, config.sigma_end)
     if weighted_sum is None:
         weighted_sum = jax.jit(
@@ -170,18 +172,22 @@ def openai_es(
             factor = 1.0 / (2 * num_pairs * sigma_of(state))
         else:
             factor = jnp.float32(1.0 / (2 * num_pairs * config.sigma))
-        num_nonfinite = count_nonfinite(jnp.asarray(fitness, jnp.float32))
+        num_nonfinite = _count_nonfinite(jnp.asarray(fitness, jnp.float32))
         return ascend(state, total, num_nonfinite, factor)
 
-    shaping = SHAPINGS[config.shaping]
+    return OpenAIES(init, ask, tell, weigh, follow, noise)
+
+
+@functools.lru_cache(maxsize=4)
+def _programs(
+    config: ESConfig, shaping: Callable[[jax.Array], jax.Array]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Returns the parts that are compiled; a process's next run finds them so."""
+    optimizer = make_optimizer(config)
 
     @jax.jit
     def shape(fitness: jax.Array) -> jax.Array:
         return shape_elites(shaping, fitness, config.elite_fraction)
-
-    @jax.jit
-    def count_nonfinite(fitness: jax.Array) -> jax.Array:
-        return jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32)
 
     # Nothing here has the shape of the population: it is compiled once.
     @jax.jit
@@ -202,4 +208,9 @@ def openai_es(
         state = ESState(mean, optimizer_state, state.generation + 1, state.key)
         return state, info
 
-    return OpenAIES(init, ask, tell, weigh, follow, noise)
+    return shape, ascend
+
+
+@jax.jit
+def _count_nonfinite(fitness: jax.Array) -> jax.Array:
+    return jnp.sum(~jnp.isfinite(fitness), dtype=jnp.int32)

@@ -42,7 +42,12 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import CLONING, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.wording import significant
-from jax_es.training.build import TrainConfig, policy_kind, with_machine
+from jax_es.training.build import (
+    TrainConfig,
+    draw_weights,
+    policy_kind,
+    with_machine,
+)
 from jax_es.training.load_policy import TrainedMean
 from jax_es.training.parts import EvaluationParts
 from jax_es.training.warm_start import find_source, provenance
@@ -246,7 +251,7 @@ def initial_state(cloner: Cloner, seed: int) -> CloningState:
     """Returns the state before the first step: an evolution's θ of the same seed."""
     # The implementation is pinned, since another one would change every number.
     key, _ = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
-    return cloner.init(jax.jit(cloner.policy.init)(key))
+    return cloner.init(draw_weights(cloner.policy, key))
 
 
 def _train(

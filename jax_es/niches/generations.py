@@ -34,6 +34,7 @@ from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
 from jax_es.rollout.streams import stream
 from jax_es.runs.records import GenerationRecord
+from jax_es.training.build import draw_weights
 from jax_es.training.episodes import rollout_fields
 from jax_es.training.generation import longest_episode
 from jax_es.training.method_run import MethodTraining
@@ -100,7 +101,7 @@ class Poet(MethodTraining):
         self._trials = Trials(parts, self.mutator.names, width)
         # As in training by the strategy alone, which a single niche is.
         init_key, noise_key = jax.random.split(self._key())
-        self.mean = jax.jit(parts.policy.init)(init_key)
+        self.mean = draw_weights(parts.policy, init_key)
         es = parts.strategy.init(noise_key, self.mean)
         self.niches = [Niche(0, NEVER, 0, self.mutator.first, es)]
         self.transfers: list[tuple[int, int, int]] = []

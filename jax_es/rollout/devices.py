@@ -8,7 +8,6 @@ what all devices share (θ, statistics) is passed unmapped.
 """
 
 import contextlib
-import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,16 +78,6 @@ def local_devices() -> list[Any]:
         ) from error
 
 
-def release_programs() -> None:
-    """Frees compiled programs, which JAX keeps for as long as the process lives.
-
-    Between two runs of one process: each run compiles programs of its own (or reads
-    them from the disk), and a run's are tens of MiB.
-    """
-    gc.collect()
-    jax.clear_caches()
-
-
 class Devices:
     """The local devices that the population is spread over.
 
@@ -97,12 +86,18 @@ class Devices:
     """
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
-        self.devices = list(local_devices() if devices is None else devices)
+        self.devices = tuple(local_devices() if devices is None else devices)
         if not self.devices:
             raise ConfigError("devices is empty; give at least one JAX device.")
         mesh = Mesh(np.array(self.devices), ("device",))
         self._mapped = NamedSharding(mesh, PartitionSpec("device"))
         self._shared = NamedSharding(mesh, PartitionSpec())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Devices) and other.devices == self.devices
+
+    def __hash__(self) -> int:
+        return hash(self.devices)
 
     @property
     def count(self) -> int:

@@ -60,6 +60,7 @@ class Rollout:
         devices: where policies are computed; each ``num_envs`` must be a multiple of
             their number.
         reported: what is kept of the environments' ``info``.
+        make_programs: :class:`SlotPrograms`, or what returns earlier ones.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Rollout:
         envs: Sequence[VectorEnv],
         devices: Devices,
         reported: Reported = NOTHING,
+        make_programs: Callable[..., SlotPrograms] = SlotPrograms,
     ) -> None:
         num_envs = envs[0].num_envs
         require(
@@ -84,7 +86,7 @@ class Rollout:
         self._reported = reported
         space = envs[0].single_observation_space
         self._observation = jax.ShapeDtypeStruct(space.shape, space.dtype)
-        self._programs = SlotPrograms(
+        self._programs = make_programs(
             policy, devices, num_envs // devices.count, self._observation
         )
         self._compiled: set[object] = set()

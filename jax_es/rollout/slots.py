@@ -316,6 +316,13 @@ class SlotPrograms:
         return own
 
 
+kept_programs = functools.lru_cache(maxsize=4)(SlotPrograms)
+"""The :class:`SlotPrograms` of an earlier call with equal arguments, compiled already.
+
+Not for a policy that reads more than its fields, as code of the user's may.
+"""
+
+
 def _flat(tree: PyTree) -> PyTree:
     """Gives every array but scalars one axis."""
     return jax.tree.map(lambda leaf: jnp.reshape(leaf, (-1,) * (leaf.ndim > 0)), tree)

@@ -1,5 +1,6 @@
 """Σ wᵢ εᵢ on all local devices: what an update costs more of with every pair."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -36,10 +37,7 @@ def spread_weighted_sum(
         on_call: called before each chunk, for instance to notice a stop signal.
         block: N is always a multiple of it: one program then serves every N.
     """
-    partial_sum = devices.map_together(
-        lambda total, *args: total(noise.weighted_sum(*args)), (None, 0, 0, None)
-    )
-    add = jax.jit(lambda a, b: jax.tree.map(jnp.add, a, b), donate_argnums=0)
+    partial_sum = _partial_sum(noise, devices)
 
     def weighted_sum(
         key: jax.Array, weights: jax.Array, mean: PyTree, first: int = 0
@@ -66,7 +64,20 @@ def spread_weighted_sum(
             )
             part = partial_sum(key, *chunk, mean)
             # Wait here, so that chunks do not queue up behind a stop signal.
-            total = jax.block_until_ready(part if total is None else add(total, part))
+            total = jax.block_until_ready(part if total is None else _add(total, part))
         return total
 
     return weighted_sum
+
+
+@functools.lru_cache(maxsize=4)  # the next run of the process finds it compiled
+def _partial_sum(noise: Noise, devices: Devices) -> Callable[..., PyTree]:
+    """Returns the program of one call on all devices."""
+    return devices.map_together(
+        lambda total, *args: total(noise.weighted_sum(*args)), (None, 0, 0, None)
+    )
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _add(a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(jnp.add, a, b)

@@ -7,12 +7,15 @@ The only file that imports ``models`` and ``envs`` (settings of the networks sta
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
+import typing
 from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 
 from jax_es import models
@@ -23,6 +26,7 @@ from jax_es.envs.base import available_cores, is_atari
 from jax_es.envs.damages import Damage, damage
 from jax_es.envs.damages import damages as named_damages
 from jax_es.envs.make import make as make_vector_env
+from jax_es.models.make import AnyPolicy
 from jax_es.rollout.devices import Devices, local_devices, use_cores
 from jax_es.runs.changes import check_workers, with_stored_machine
 from jax_es.runs.directory import RunDirectory
@@ -38,7 +42,7 @@ from jax_es.train_config import (
 )
 from jax_es.training.custom_policy import make_custom_policy
 from jax_es.training.shards import on_workers
-from jax_es.types import Policy, VectorEnv
+from jax_es.types import Policy, PyTree, VectorEnv
 
 MOST_SUBSTEPS = 4096
 """Physics steps in a step of the environment, which nothing can interrupt."""
@@ -221,6 +225,24 @@ def make_policy(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def is_ours(policy: Policy) -> bool:
+    """Returns whether a policy is its fields, so that equal ones act alike."""
+    return isinstance(policy, typing.get_args(AnyPolicy))
+
+
+def draw_weights(policy: Policy, key: jax.Array) -> PyTree:
+    """Draws θ; for equal policies of ours the program is compiled once a process."""
+    drawing = _kept_drawing if is_ours(policy) else _drawing
+    return drawing(policy)(key)
+
+
+def _drawing(policy: Policy) -> Callable[[jax.Array], PyTree]:
+    return jax.jit(policy.init)
+
+
+_kept_drawing = functools.lru_cache(maxsize=4)(_drawing)
 
 
 def make_twin_critic(observation_size: int, action_size: int, width: int) -> Any:

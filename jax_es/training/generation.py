@@ -28,7 +28,7 @@ from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
 from jax_es.runs.records import GenerationRecord, return_statistics
 from jax_es.train_config import TrainConfig
-from jax_es.training.build import make_env
+from jax_es.training.build import draw_weights, make_env
 from jax_es.training.episodes import (
     evaluation_tasks,
     population_tasks,
@@ -95,7 +95,7 @@ def initial_state(
     """
     init_key, noise_key = _keys(parts)
     if mean is None:
-        mean = jax.jit(parts.policy.init)(init_key)
+        mean = draw_weights(parts.policy, init_key)
     if reference is None:
         reference = _reference(parts)
     es = parts.config.es
@@ -124,7 +124,7 @@ def restarted(parts: Parts, state: TrainState) -> TrainState:
     init_key, noise_key = (
         jax.random.fold_in(key, int(finished)) for key in _keys(parts)
     )
-    mean = jax.jit(parts.policy.init)(init_key)
+    mean = draw_weights(parts.policy, init_key)
     return state._replace(
         es=parts.strategy.init(noise_key, mean)._replace(generation=finished),
         step_cap=longest_episode(parts),

@@ -27,12 +27,14 @@ from jax_es.rollout.evaluator import NOTHING, EpisodeResults, Evaluator, Reporte
 from jax_es.rollout.jax_engine import CompiledEnv, JaxRollout
 from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.rollout.slots import SlotPrograms, kept_programs
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import varied
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.trust import give, given, remember
 from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import (
+    is_ours,
     make_devices,
     make_env,
     make_policy,
@@ -295,7 +297,8 @@ def _build(
     if isinstance(envs[0], CompiledEnv):
         rollout = JaxRollout(policy, envs[0], devices, reported)
     else:
-        rollout = Rollout(policy, envs, devices, reported)
+        make_programs = kept_programs if is_ours(policy) else SlotPrograms
+        rollout = Rollout(policy, envs, devices, reported, make_programs)
     return EvaluationParts(config, devices, envs, policy, rollout)
 
 

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from jax_es.checks import require
 from jax_es.distributed.workers import Workers
-from jax_es.rollout.devices import release_programs
 from jax_es.rollout.evaluator import never
 from jax_es.runs.changes import check_method, check_resumable
 from jax_es.runs.directory import RunDirectory
@@ -190,7 +189,6 @@ def run_seeds(
             )
             results = folder.record()["results"]
             folder.update(results={**results, str(seed): nulled(values)})
-            release_programs()
         return {
             seed: {k: math.nan if v is None else v for k, v in values.items()}
             for seed in seeds

@@ -191,7 +191,9 @@ def test_more_pairs_than_the_smallest_number_are_told_alike():
 
 def test_another_number_of_pairs_compiles_no_second_step(caplog):
     """A step has as many operations as θ has leaves: seconds for a transformer."""
-    es = openai_es(ESConfig(num_pairs=4, interactions_per_generation=1))
+    es = openai_es(
+        ESConfig(num_pairs=4, interactions_per_generation=1, learning_rate=0.017)
+    )
     state = es.init(jax.random.key(0), {"x": jnp.arange(5.0)})
     fitness = np.random.default_rng(0).normal(size=(12, 2))
     compiled = []

@@ -215,3 +215,27 @@ def test_a_class_can_be_passed(tmp_path):
     assert jax.tree.map(np.shape, weights) == {
         "Dense_0": {"kernel": (17, 6), "bias": (6,)}
     }
+
+
+GAIN = [1.0]
+
+
+class ReadsAList(nn.Module):
+    """A network that is more than its fields, as those of a notebook are."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, observation):
+        return GAIN[0] * nn.Dense(self.num_outputs)(observation)
+
+
+def test_what_a_network_reads_may_change_between_runs(folder, monkeypatch):
+    first, again = (
+        jax_es.train_policy(SHORT, folder / name, policy=ReadsAList)
+        for name in ("first", "again")
+    )
+    assert again.final_evaluation == first.final_evaluation
+    monkeypatch.setattr(sys.modules[__name__], "GAIN", [0.0])
+    changed = jax_es.train_policy(SHORT, folder / "changed", policy=ReadsAList)
+    assert changed.final_evaluation != first.final_evaluation

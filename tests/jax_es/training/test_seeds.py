@@ -7,6 +7,7 @@ import pytest
 import jax_es
 from jax_es import train
 from jax_es.checks import ConfigError
+from jax_es.models import MLPConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.folders import EXPERIMENT_FILE
@@ -47,6 +48,16 @@ def test_each_seed_is_the_run_that_it_would_be_alone(folder):
         )
         assert callable(jax_es.load_policy(run.path))
     assert numbers(runs[0].path) != numbers(runs[1].path)
+
+
+def test_later_runs_of_a_process_compile_nothing(folder, compilations):
+    unlike_others = dataclasses.replace(TINY, policy=MLPConfig(hidden_sizes=(7,)))
+    jax_es.train_seeds(unlike_others, 1, folder / "first")
+    before = len(compilations)
+    assert before > 0
+    later = dataclasses.replace(unlike_others, seed=10)
+    jax_es.train_seeds(later, 2, folder / "later")
+    assert len(compilations) == before
 
 
 @pytest.mark.slow
