@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # POET on BipedalWalker's terrain, and the study of it: the foremost policy in 100
-# hardcore episodes; plain ES from scratch on the hardest three solved terrains, three
-# seeds each, with the steps that the niche's line had. One core for all:
+# hardcore episodes, and as many on the hardest three solved terrains; plain ES from
+# scratch on these, three seeds each, with the steps that the niche's line had. One core for all:
 #   results/poet.sh CORE [STEPS [EXTRA OPTIONS OF poet …]]
 # A stopped one goes on, and more STEPS continue POET's run. What is kept is copied
 # beside this file.
@@ -49,6 +49,10 @@ for niche in sorted(solved, key=lambda n: sum(n.terrain.values()))[-3:]:
     print(niche.number, round(steps), *options)
 PYTHON
 while read -r niche line options; do
+  variation=${options//--env.kwargs./--variation }
+  # shellcheck disable=SC2086
+  [[ -s $kept/on-$niche.json ]] || "${on_core[@]}" jax_es.evaluate "$run" --checkpoint last \
+    --json --episodes "${EPISODES:-100}" ${variation//_/-} </dev/null >"$kept/on-$niche.json"
   for seed in 0 1 2; do
     direct=$runs/direct-$niche/seed-$seed here=results/poet/direct-$niche/seed-$seed
     [[ ! -e $direct/finished ]] || continue
