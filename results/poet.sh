@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # POET on BipedalWalker's terrain, and the study of it: the foremost policy in 100
 # hardcore episodes, and as many on the hardest three solved terrains; plain ES from
-# scratch on these, three seeds each, with the steps that the niche's line had. One core for all:
+# scratch on these, three seeds each, with the steps that the niche's line had. One core
+# for all:
 #   results/poet.sh CORE [STEPS [EXTRA OPTIONS OF poet …]]
 # A stopped one goes on, and more STEPS continue POET's run. What is kept is copied
 # beside this file.
@@ -23,7 +24,8 @@ cp "$run"/{config.json,metrics.jsonl} "$kept"
 for figure in niches annecs; do
   "${on_core[@]}" jax_es.plot "$run" --figure "$figure" --output "$kept/$figure.png"
 done
-[[ -e $kept/policy ]] || "${on_core[@]}" jax_es.export "$run" "$kept/policy" --checkpoint last
+rm -rf "$kept/policy"  # of fewer steps
+"${on_core[@]}" jax_es.export "$run" "$kept/policy" --checkpoint last
 "${on_core[@]}" jax_es.evaluate "$run" --checkpoint last --json \
   --episodes "${EPISODES:-100}" --variation roughness 1 --variation pit-gap-low 2 \
   --variation pit-gap-high 3 --variation stump-height-low 1 \
@@ -51,7 +53,7 @@ PYTHON
 while read -r niche line options; do
   variation=${options//--env.kwargs./--variation }
   # shellcheck disable=SC2086
-  [[ -s $kept/on-$niche.json ]] || "${on_core[@]}" jax_es.evaluate "$run" --checkpoint last \
+  "${on_core[@]}" jax_es.evaluate "$run" --checkpoint last \
     --json --episodes "${EPISODES:-100}" ${variation//_/-} </dev/null >"$kept/on-$niche.json"
   for seed in 0 1 2; do
     direct=$runs/direct-$niche/seed-$seed here=results/poet/direct-$niche/seed-$seed

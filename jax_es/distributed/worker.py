@@ -48,10 +48,7 @@ class Worker:
         """Makes the engine with the head's JAX; returns what may change its numbers."""
         import jax
 
-        from jax_es.rollout.devices import (
-            configure_cpu_devices,
-            use_compilation_cache,
-        )
+        from jax_es.rollout.devices import configure_cpu_devices, use_compilation_cache
 
         for name, value in jax_settings.items():
             if name in jax.config.values:  # another version is refused afterwards

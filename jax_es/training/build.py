@@ -234,15 +234,13 @@ def is_ours(policy: Policy) -> bool:
 
 def draw_weights(policy: Policy, key: jax.Array) -> PyTree:
     """Draws θ; for equal policies of ours the program is compiled once a process."""
-    drawing = _kept_drawing if is_ours(policy) else _drawing
+    drawing = _drawing if is_ours(policy) else _drawing.__wrapped__
     return drawing(policy)(key)
 
 
+@functools.lru_cache(maxsize=4)
 def _drawing(policy: Policy) -> Callable[[jax.Array], PyTree]:
     return jax.jit(policy.init)
-
-
-_kept_drawing = functools.lru_cache(maxsize=4)(_drawing)
 
 
 def make_twin_critic(observation_size: int, action_size: int, width: int) -> Any:
