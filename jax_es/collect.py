@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import tyro
@@ -76,7 +76,10 @@ class Arguments(WorkerArguments):
     unit, instead of the one that it was trained with."""
     action_noise: NotNegativeFinite = 0.0
     """Standard deviation of normal noise on each action, in halves of the action's
-    range; actions are recorded as executed. It leads off the policy's own path."""
+    range. It leads off the policy's own path."""
+    record: Literal["executed", "chosen"] = "executed"
+    """Which actions, where there is noise: with it, or the policy's own, as a clone
+    should act (DART)."""
     seed: NotNegative = 0
     """Seeds the episodes; those of training and evaluation are others."""
     num_slots: int | None = None
@@ -91,6 +94,11 @@ class Arguments(WorkerArguments):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require(
+            self.record == "executed" or self.action_noise > 0,
+            f"--record {self.record} has no meaning without --action-noise; leave it "
+            "out, or add --action-noise 0.1.",
+        )
 
     @property
     def place(self) -> Path:
@@ -191,6 +199,8 @@ def _player(
         "action_noise": arguments.action_noise,
         "seed": arguments.seed,
     }
+    if arguments.record == "chosen":
+        recipe["record"] = "chosen"
     player = Player(
         trained,
         arguments.episodes,
@@ -199,6 +209,7 @@ def _player(
         arguments.action_noise,
         arguments.seed,
         workers,
+        arguments.record,
     )
     return player, recipe
 

@@ -3,7 +3,9 @@
 Windows of recorded steps in, the recorded actions as the answers: mean squared error
 for real-valued actions, cross-entropy for choices; AdamW with linear warm-up and
 clipped gradients. Source: Chen et al. 2021, arXiv 2106.01345, whose settings Lorenc &
-Neruda, arXiv 2501.13883, pretrain with.
+Neruda, arXiv 2501.13883, pretrain with. They have no noise on the weights, a
+regulariser of recurrent networks (Graves et al. 2013, arXiv 1303.5778), which here
+prepares θ for the noise of evolution.
 """
 
 from collections.abc import Callable
@@ -20,6 +22,9 @@ from jax_es.rollout.devices import Devices
 from jax_es.rollout.observation_statistics import View, normalized
 from jax_es.types import ClonablePolicy, PyTree
 
+_WEIGHTS_KEY = 2**32 - 1
+"""What the key of the weights' noise folds: windows fold smaller numbers."""
+
 
 class CloningState(NamedTuple):
     """What the next step of gradient descent depends on."""
@@ -29,7 +34,7 @@ class CloningState(NamedTuple):
     optimizer_state: optax.OptState
     """optax's."""
     step: jax.Array
-    """``[]`` int32, steps so far; dropout's keys follow from it."""
+    """``[]`` int32, steps so far; the keys of noise and dropout follow from it."""
 
 
 def warmed_up_adamw(config: CloningConfig) -> optax.GradientTransformation:
@@ -49,7 +54,7 @@ def warmed_up_adamw(config: CloningConfig) -> optax.GradientTransformation:
 class Cloner:
     """Gradient descent on windows, of which each device takes its share.
 
-    ``view`` is how the policy sees observations; ``key`` is the dropout's.
+    ``view`` is how the policy sees observations; ``key`` is that of noise and dropout.
     """
 
     def __init__(
@@ -121,16 +126,24 @@ class Cloner:
         key = jax.random.fold_in(self._key, state.step)
         keys = jax.vmap(lambda position: jax.random.fold_in(key, position))(positions)
         num_steps = total(jnp.sum(windows.is_real, dtype=jnp.float32))
+        noise_key = jax.random.fold_in(key, np.uint32(_WEIGHTS_KEY))
         loss, gradient = total(
             jax.value_and_grad(
                 lambda mean: self._sum_of_losses(mean, windows, keys) / num_steps
-            )(state.mean)
+            )(self._noisy(noise_key, state.mean))
         )
         updates, optimizer_state = self._optimizer.update(
             gradient, state.optimizer_state, state.mean
         )
         mean = optax.apply_updates(state.mean, updates)
         return CloningState(mean, optimizer_state, state.step + 1), loss
+
+    def _noisy(self, key: jax.Array, mean: PyTree) -> PyTree:
+        """Returns θ with a step's noise on it."""
+        if not self.config.weight_noise:
+            return mean
+        noise = optax.tree.random_like(key, mean, jax.random.normal)
+        return optax.tree.add_scale(mean, self.config.weight_noise, noise)
 
     def _measure_on_device(
         self, total: Callable[[PyTree], PyTree], mean: PyTree, windows: Windows

@@ -17,7 +17,7 @@ from jax_es.checks import require
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA, add_episodes
-from jax_es.imitation.recording_env import RecordingEnv, is_finite
+from jax_es.imitation.recording_env import Recorded, RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import tasks_of_mean
@@ -42,6 +42,7 @@ class Player:
         action_noise: standard deviation, in halves of the actions' range.
         noise_seed: of that noise.
         workers: who plays; this process if not given.
+        recorded: which actions are, with noise.
 
     Attributes:
         env: one of the vector environments.
@@ -61,6 +62,7 @@ class Player:
         action_noise: float = 0.0,
         noise_seed: int = 0,
         workers: Workers | None = None,
+        recorded: Recorded = "executed",
     ) -> None:
         config = trained.config
         if num_slots is not None:
@@ -73,14 +75,17 @@ class Player:
         if target_return is not None:
             check_asked(parts.policy, config)
         noise = action_noise, noise_seed
-        envs: Any = [RecordingEnv(e, *noise, self._ended.append) for e in parts.envs]
+        envs: Any = [
+            RecordingEnv(each, *noise, self._ended.append, recorded)
+            for each in parts.envs
+        ]
         self._rollout = Rollout(parts.policy, envs, parts.devices)
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
         self._view, self._target_return = trained.view(), target_return
         self._workers, self._shard_size = workers, shard_size(config, num_episodes)
         if workers is not None:
             one_core = trained._replace(config=on_one_core(config))
-            asked = target_return, action_noise, noise_seed
+            asked = target_return, action_noise, noise_seed, None, recorded
             workers.use(
                 functools.partial(Player, one_core, self._shard_size, None, *asked)
             )

@@ -1,7 +1,7 @@
 """A vector environment that hands over every episode that is played in it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from minari.data_collector import EpisodeBuffer
@@ -9,6 +9,9 @@ from minari.data_collector import EpisodeBuffer
 from jax_es.checks import require
 from jax_es.rollout.streams import stream
 from jax_es.types import VectorEnv
+
+Recorded = Literal["executed", "chosen"]
+"""Of actions with noise: those with it, or the policy's own."""
 
 
 class RecordingEnv:
@@ -20,7 +23,10 @@ class RecordingEnv:
             before it is executed, in halves of the action's range. The policy does not
             learn of it.
         noise_seed: with an episode's own seed, of its noise.
-        on_episode: takes T executed actions, T rewards and T + 1 observations.
+        on_episode: takes T actions, T rewards and T + 1 observations.
+        recorded: which actions; with the policy's own, a network that is cloned from
+            them learns to find back to its path without learning the noise (DART,
+            Laskey et al. 2017, arXiv 1703.09327).
 
     Raises:
         ConfigError: if there is noise and actions have no range.
@@ -32,6 +38,7 @@ class RecordingEnv:
         action_noise: float,
         noise_seed: int,
         on_episode: Callable[[EpisodeBuffer], None],
+        recorded: Recorded = "executed",
     ) -> None:
         self._env, space = env, env.single_action_space
         bounds = [getattr(space, name, np.inf) for name in ("low", "high")]
@@ -41,7 +48,7 @@ class RecordingEnv:
             "leave it out.",
         )
         self._action_noise, self._noise_seed = action_noise, noise_seed
-        self._on_episode = on_episode
+        self._on_episode, self._recorded = on_episode, recorded
         # By the index of their environment: episodes under way, and their noise.
         self._playing: dict[int, Any] = {}
         self._noise: dict[int, np.random.Generator] = {}
@@ -70,13 +77,15 @@ class RecordingEnv:
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Executes actions, noise added; see :class:`jax_es.types.VectorEnv`."""
+        chosen = actions
         if self._action_noise:
             actions = self._noisy(actions)
+        recorded = chosen if self._recorded == "chosen" else actions
         result = self._env.step(actions)
         observation, reward, terminated, truncated, _ = result
         for i, episode in list(self._playing.items()):
             episode.observations.append(observation[i].copy())
-            episode.actions.append(actions[i].copy())
+            episode.actions.append(recorded[i].copy())
             episode.rewards.append(float(reward[i]))
             episode.terminations.append(bool(terminated[i]))
             episode.truncations.append(bool(truncated[i]))

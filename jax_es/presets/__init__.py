@@ -195,9 +195,13 @@ def for_fine_tuning(config: TrainConfig) -> TrainConfig:
 
 
 def for_cloning(config: TrainConfig) -> TrainConfig:
-    """Returns a preset as the paper clones: 100 evaluation episodes, no statistics."""
+    """Returns a preset as the paper clones: 100 evaluation episodes, no statistics.
+
+    Cloning has no phases.
+    """
     return replace(
         config,
+        phases=(),
         rollout=replace(config.rollout, observation_statistics=False),
         evaluation=replace(config.evaluation, num_episodes=100),
     )

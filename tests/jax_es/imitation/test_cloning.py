@@ -29,6 +29,7 @@ CONFIG = CloningConfig(
     steps_per_epoch=10, batch_size=6, warmup_steps=4, learning_rate=1e-2, dropout=0.1
 )
 LINEAR = make_policy(MLPConfig(hidden_sizes=()), 3, BOX)
+MLP = make_policy(MLPConfig(hidden_sizes=(16,)), 3, BOX)
 TRANSFORMER = make_policy(
     DecisionTransformerConfig(context_length=4, width=8, num_layers=1), 3, BOX
 )
@@ -133,9 +134,10 @@ def test_one_step_is_the_gradient_of_the_mean_over_real_steps(strict_jax):
 
 @pytest.mark.slow
 def test_devices_differ_by_rounding_only():
-    """Dropout included, although 6 windows are no multiple of 4."""
-    alone, losses = learn(TRANSFORMER, CONFIG, episodes())
-    spread, again = learn(TRANSFORMER, CONFIG, episodes(), num_devices=4)
+    """Dropout and noise included, although 6 windows are no multiple of 4."""
+    config = dataclasses.replace(CONFIG, weight_noise=0.05)
+    alone, losses = learn(TRANSFORMER, config, episodes())
+    spread, again = learn(TRANSFORMER, config, episodes(), num_devices=4)
     np.testing.assert_allclose(losses, again, rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
@@ -154,6 +156,48 @@ def test_dropout_is_of_training_alone():
     _, loss = cloner.descend(state, data, np.arange(6))
     assert measured[0] == measured[1]
     assert abs(measured[0] - float(loss)) > 1e-3
+
+
+def test_noise_on_weights_is_of_the_size_that_was_asked_for():
+    """The mean loss of steps that hardly move θ, beside that of noise drawn here."""
+    data, size = episodes(), 0.3
+    config = dataclasses.replace(CONFIG, weight_noise=size, learning_rate=1e-12)
+    cloner, steps = cloner_of(LINEAR, config), steps_of(data)
+    state, starts = cloner.place(cloner.init(drawn(LINEAR))), np.arange(6)
+    losses, expected = [], []
+    for key in jax.random.split(jax.random.key(1), 400):
+        state, loss = cloner.descend(state, steps, starts)
+        losses.append(float(loss))
+        noisy = optax.tree.add_scale(
+            drawn(LINEAR), size, optax.tree.random_like(key, drawn(LINEAR))
+        )
+        expected.append(cloner.loss(noisy, steps, starts))
+    assert np.std(losses) == pytest.approx(np.std(expected), rel=0.2)
+    error = np.std(losses) * np.sqrt(2 / 400)
+    assert abs(np.mean(losses) - np.mean(expected)) < 4 * error
+    assert abs(np.mean(losses) - cloner.loss(state.mean, steps, starts)) > 4 * error
+
+
+@pytest.mark.slow
+def test_a_clone_learns_to_bear_noise_on_its_weights():
+    data, size = episodes(num_episodes=60), 0.4
+    steps, starts = steps_of(data), np.arange(60)
+    config = CloningConfig(
+        batch_size=32, warmup_steps=20, learning_rate=0.03, dropout=0.0
+    )
+    under_noise = []
+    for trained_with in (0.0, size):
+        noisy_config = dataclasses.replace(config, weight_noise=trained_with)
+        state, _ = learn(MLP, noisy_config, data, num_steps=320)
+        cloner = cloner_of(MLP, config)
+        draws = [
+            optax.tree.add_scale(
+                state.mean, size, optax.tree.random_like(key, state.mean)
+            )
+            for key in jax.random.split(jax.random.key(2), 50)
+        ]
+        under_noise.append(np.mean([cloner.loss(d, steps, starts) for d in draws]))
+    assert under_noise[1] < 0.7 * under_noise[0]
 
 
 def test_loss_of_windows_is_the_mean_over_their_steps():

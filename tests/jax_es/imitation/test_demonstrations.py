@@ -125,6 +125,16 @@ def test_noise_is_added_to_the_policys_action(runs):
     assert abs(noise.std() - sigma) < 4 * sigma / np.sqrt(2 * noise.size)
 
 
+def test_the_policys_own_action_is_recorded_beside_noise(runs):
+    noisy = ["--action-noise", "0.05", "--record", "chosen"]
+    path = collected(runs / "mlp", *noisy, dataset="c-v0")
+    episodes = read_episodes(path, load_mean(runs / "mlp").config)
+    expected = load_policy(runs / "mlp")(episodes.observations)
+    np.testing.assert_allclose(episodes.actions, expected, rtol=1e-4, atol=1e-5)
+    recipe = opened(path).storage.metadata["jax_es"]["recipe"]
+    assert recipe["record"] == "chosen"
+
+
 def test_a_transformer_is_asked_for_the_return(runs):
     own, asked = (load_policy(runs / "transformer") for _ in range(2))
     asked.ask(-5000.0)

@@ -89,6 +89,11 @@ def config(policy="decision-transformer", **more):
     )
 
 
+def test_a_preset_is_cloned_without_its_phases():
+    assert preset("humanoid").phases
+    assert for_cloning(preset("humanoid")).phases == ()
+
+
 @pytest.mark.slow
 def test_a_clone_is_a_run_like_any_other(folder, capsys):
     arguments = ["inverted-pendulum", "--dataset", DATASET, *SIZES, "--name", "clone"]

@@ -40,9 +40,9 @@ def test_numbers_that_are_not_finite_are_noticed(what):
     assert {each.seed: is_finite(each) for each in episodes} == {4: True, 5: False}
 
 
-def recorded(num_envs, sigma, noise_seed=0, num_episodes=300):
+def recorded(num_envs, sigma, noise_seed=0, num_episodes=300, which="executed"):
     episodes = []
-    env = RecordingEnv(TargetEnv(num_envs), sigma, noise_seed, episodes.append)
+    env = RecordingEnv(TargetEnv(num_envs), sigma, noise_seed, episodes.append, which)
     play(env, range(num_episodes), lambda o: np.zeros((num_envs, 2), np.float32))
     return {each.seed: each for each in episodes}
 
@@ -51,6 +51,17 @@ def test_noise_stays_inside_the_range():
     actions = np.concatenate([each.actions for each in recorded(4, 2.0).values()])
     assert (actions.min(), actions.max()) == (-1, 1)
     assert 0.3 < (abs(actions) == 1).mean() < 0.9  # P(|2 z| ≥ 1) = 0.62
+
+
+def test_what_was_chosen_is_recorded_of_what_was_executed():
+    """The same episodes, with the policy's actions instead of those that made them."""
+    executed = recorded(4, 0.1, num_episodes=6)
+    chosen = recorded(4, 0.1, num_episodes=6, which="chosen")
+    for seed, each in chosen.items():
+        assert not np.any(each.actions)  # what `recorded` plays
+        assert np.all(executed[seed].actions)
+        np.testing.assert_array_equal(each.observations, executed[seed].observations)
+        assert each.rewards == executed[seed].rewards
 
 
 def test_noise_depends_on_the_episode_alone():
