@@ -33,9 +33,10 @@ resume=()
   --init runs/paper-dart-slow --init-checkpoint last --rollout.no-observation-statistics \
   --es.perturbation low-rank --es.sigma 0.005 --es.learning-rate 0.1 \
   --es.healthy-reward-weight 1 --evaluation.num-episodes 10 \
-  --num-generations "${1:-50}" "${resume[@]}"
+  --num-generations "${1:-23}" "${resume[@]}"
 for run in paper-dart-slow paper-evolved; do
   mkdir -p "$kept/$run"
   cp "runs/$run"/{config.json,metrics.jsonl} "$kept/$run"
-  "$python" -m jax_es.evaluate "runs/$run" --episodes 100 --json >"$kept/$run/evaluation.json"
+  "$python" -m jax_es.evaluate "runs/$run" --checkpoint last --episodes 100 --json \
+    >"$kept/$run/evaluation.json"
 done
