@@ -13,8 +13,8 @@ network=(--policy.context-length 20 --policy.width 128 --policy.num-layers 3
 
 clone() { # name, dataset, learning rate, warm-up, epochs, options
   [[ ! -e runs/$1/checkpoints ]] || return 0
-  "$python" -m jax_es.pretrain humanoid "${network[@]}" --name "$1" --dataset "$2" --learning-rate "$3" \
-    --warmup-steps "$4" --epochs "$5" --steps-per-epoch 250 --batch-size 32 --dropout 0 \
+  "$python" -m jax_es.pretrain humanoid "${network[@]}" --name "$1" --dataset "$2" \
+    --learning-rate "$3" --warmup-steps "$4" --epochs "$5" --steps-per-epoch 250 --batch-size 32 --dropout 0 \
     --weight-noise 0.005 --evaluation.num-episodes 10 "${@:6}"
   mkdir -p "$kept/$1"
   cp "runs/$1"/{config.json,cloning.jsonl,metrics.jsonl} "$kept/$1"

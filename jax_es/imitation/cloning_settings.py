@@ -40,10 +40,10 @@ class CloningConfig:
     dropout: Fraction = 0.1
     """Share of activations that is dropped in training, and never when acting; read by
     transformers only."""
-    weight_noise: NotNegativeFinite = 0.0
+    weight_noise: NotNegativeFinite | None = None
     """Standard deviation of the normal noise that each step of gradient descent adds to
     all weights before it measures the loss: θ becomes one that σ of evolution does not
-    break; 0 for none."""
+    break; none if not given, as in runs from before there was such noise."""
     holdout: Fraction = 0.05
     """Share of the episodes that is not learnt from (at least one, unless 0), but
     measures the loss on what was never seen; not read with online_episodes."""

@@ -77,11 +77,9 @@ class RecordingEnv:
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Executes actions, noise added; see :class:`jax_es.types.VectorEnv`."""
-        chosen = actions
-        if self._action_noise:
-            actions = self._noisy(actions)
-        recorded = chosen if self._recorded == "chosen" else actions
-        result = self._env.step(actions)
+        executed = self._noisy(actions) if self._action_noise else actions
+        recorded = actions if self._recorded == "chosen" else executed
+        result = self._env.step(executed)
         observation, reward, terminated, truncated, _ = result
         for i, episode in list(self._playing.items()):
             episode.observations.append(observation[i].copy())
