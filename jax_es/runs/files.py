@@ -142,7 +142,8 @@ def whole_file(file: Path) -> Iterator[Path]:
     Yields:
         Where to write; it has the same ending.
     """
-    if file.is_relative_to("/dev") or (file.exists() and not file.is_file()):
+    is_device = file.is_relative_to("/dev") and not file.is_relative_to("/dev/shm")
+    if is_device or (file.exists() and not file.is_file()):
         yield file
         return
     file.parent.mkdir(parents=True, exist_ok=True)

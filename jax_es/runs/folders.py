@@ -1,6 +1,7 @@
 """Folders of runs and experiments, by their names alone."""
 
 import datetime
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ EVOLUTION_FILE = "evolution.json"
 
 
 def new_folder(what: str, runs_dir: Path = Path("runs")) -> Path:
-    """Returns a folder for a new run: what is trained, and the time."""
+    """Returns a folder for a new run: what is trained, the time, a number if needed."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return runs_dir / f"{what}-{now}"
+    names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    folders = (runs_dir / f"{what}-{now}{name}" for name in names)
+    # Runs of a few generations can begin within one second of another.
+    return next(folder for folder in folders if not folder.exists())
 
 
 def seed_folders(experiment: Path) -> list[Path]:

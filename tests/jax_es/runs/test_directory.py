@@ -1,6 +1,7 @@
 """A run's folder: one process at a time, and what a resume may change."""
 
 import dataclasses
+import datetime
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import shutil
 import string
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import jax
@@ -18,8 +20,9 @@ from jax_es.checks import ConfigError, printable
 from jax_es.runs.changes import check_resumable, take_over
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory, resume_options
-from jax_es.runs.files import check_place
+from jax_es.runs.files import check_place, read_json, write_record
 from jax_es.runs.find import check_new_name, find_run, find_runs
+from jax_es.runs.folders import new_folder
 from jax_es.training.build import TrainConfig
 from jax_es.training.train_policy import train_policy
 from tests.made_runs import TINY
@@ -51,6 +54,33 @@ def test_a_second_process_is_refused_until_the_first_is_killed(run):
         other.wait()
     with run.lock():
         pass
+
+
+def test_runs_that_begin_at_one_instant_have_folders_of_their_own(
+    tmp_path, monkeypatch
+):
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 28, 10, 11, 44, tzinfo=tz)
+
+    monkeypatch.setattr(datetime, "datetime", Clock)
+    names = []
+    for _ in range(3):
+        folder = new_folder("ant-seed0", tmp_path)
+        folder.mkdir()
+        names.append(folder.name)
+    first = "ant-seed0-20261128-101144"
+    assert names == [first, f"{first}-2", f"{first}-3"]
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no /dev/shm")
+def test_shared_memory_holds_files_as_a_disk_does():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder) / "run" / "config.json"
+        write_record(file, {"seed": 1})
+        assert read_json(file) == {"seed": 1}
+        assert os.listdir(file.parent) == [file.name]
 
 
 def test_a_resume_may_extend_a_run_and_is_remembered(run):
