@@ -49,11 +49,15 @@ class Niche(NamedTuple):
         return self.es.mean if self.is_active else self.es
 
     def scored(self, score: float, generation: int, solved_at: float) -> "Niche":
-        """Returns the niche after an evaluation."""
-        solved = self.solved
-        if solved == NEVER and score >= solved_at:
+        """Returns the niche after an evaluation.
+
+        One score is that of a few episodes, and a niche has hundreds: the highest says
+        little. So solved means five in a row, on average.
+        """
+        solved, scores = self.solved, (*self.scores, score)[-RECENT:]
+        is_sure = len(scores) == RECENT and np.mean(scores) >= solved_at
+        if solved == NEVER and is_sure:
             solved = generation
-        scores = (*self.scores, score)[-RECENT:]
         return self._replace(scores=scores, solved=solved)
 
     def left(self, generation: int) -> "Niche":

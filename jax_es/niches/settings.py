@@ -59,7 +59,8 @@ class PoetConfig:
     criterion_high: Finite = 340.0
     """Highest return, likewise: what is above is too easy."""
     solved_at: Finite = 230.0
-    """Mean return from which on a niche counts as solved."""
+    """Mean return of its last five evaluations from which on a niche counts as solved.
+    (Wang et al. take one.)"""
     children: Count = 8
     """Children that are tried at a time, of all niches together."""
     admitted: Count = 1

@@ -154,7 +154,7 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
             rollout=RolloutConfig(
                 observation_statistics=False, step_cap_factor=None, step_cap=400
             ),
-            evaluation=EvaluationConfig(num_episodes=3),
+            evaluation=EvaluationConfig(num_episodes=5),  # as published
             checkpoint_every=5,
         ),
         300.0,

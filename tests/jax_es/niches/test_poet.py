@@ -38,11 +38,11 @@ from tests.jax_es.niches.world import CONFIG, SETTINGS
 GROW = [
     *("own-vector", "--policy", "linear", "--env.id", "slopes:Slope"),
     *("--env.max-episode-steps", "4", "--mutate", "slope", "0.2", "0", "1"),
-    *("--mutate-every", "2", "--transfer-every", "3", "--reproduce-at", "40"),
+    *("--mutate-every", "4", "--transfer-every", "3", "--reproduce-at", "40"),
     *("--criterion-low", "-100", "--criterion-high", "90", "--solved-at", "70"),
     *("--max-niches", "2", "--children", "4", "--es.num-pairs", "4"),
     *("--es.sigma", "0.05", "--es.learning-rate", "0.1"),
-    *("--evaluation.num-episodes", "2", "--num-generations", "8"),
+    *("--evaluation.num-episodes", "2", "--num-generations", "15"),
     *("--checkpoint-every", "1", "--rollout.num-slots", "8"),
     *("--rollout.num-devices", "1", "--rollout.num-threads", "1"),
 ]
@@ -71,7 +71,7 @@ def state_of(run):
 
 @pytest.mark.parametrize(
     ("novelty", "kills"),
-    [("terrain", [3, 5, 6]), pytest.param("pata-ec", [5], marks=pytest.mark.slow)],
+    [("terrain", [3, 9, 12]), pytest.param("pata-ec", [9], marks=pytest.mark.slow)],
 )
 def test_a_killed_run_goes_on_to_the_same_niches(
     novelty, kills, run, monkeypatch, capsys
@@ -95,7 +95,7 @@ def test_a_killed_run_goes_on_to_the_same_niches(
     assert_equal_bits(state_of(run), state_of(killed_run))
     assert numbers(run) == numbers(killed_run)
     last = read_metrics(run)[-1]
-    assert last.num_niches == 2 and last.annecs >= 2 and last.num_solved >= 3
+    assert last.num_niches == 2 and last.annecs >= 1 and last.num_solved >= 2
     assert "ended" in capsys.readouterr().err.lower()
 
 

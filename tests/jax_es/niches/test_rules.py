@@ -141,8 +141,18 @@ def test_annecs_counts_what_was_new_and_then_solved():
 def test_a_niche_keeps_five_scores_and_when_it_was_solved():
     one = niche(0)
     for generation, score in enumerate([1.0, 9.0, 2.0, 9.5, 3.0, 4.0]):
+        one = one.scored(score, generation, solved_at=5.5)
+    assert one.scores == (9.0, 2.0, 9.5, 3.0, 4.0) and one.solved == 5
+
+
+def test_a_niche_is_solved_by_five_scores_not_by_a_high_one():
+    one = niche(0)
+    for generation, score in enumerate([99.0, 99.0, np.nan, 99.0, 99.0, 1.0]):
         one = one.scored(score, generation, solved_at=9.0)
-    assert one.scores == (9.0, 2.0, 9.5, 3.0, 4.0) and one.solved == 1
+        assert one.solved == NEVER
+    for generation in (6, 7, 8):
+        one = one.scored(9.0, generation, solved_at=9.0)
+    assert one.solved == 7  # the first five without what is none
 
 
 def test_niches_are_arrays_and_back():
