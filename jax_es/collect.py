@@ -177,6 +177,12 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
         f"--resume: {path} was not collected by this program; choose another "
         "--dataset.",
     )
+    there = open_dataset(path).total_episodes
+    require(
+        arguments.episodes >= there,
+        f"--episodes must be at least {there}, which {path} has, got "
+        f"{arguments.episodes}; leave --resume out and choose another --dataset.",
+    )
     return stored
 
 

@@ -192,7 +192,10 @@ def replaced(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     parts: dict[str, Any] = {}
     fields: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
-        value = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            value = tuple(value)
+        elif getattr(value, "shape", None) == ():  # a number of NumPy's, of a sweep
+            value = value.item()
         part, dot, field = name.partition(".")
         if dot:
             fields.setdefault(part, {})[field] = value

@@ -28,7 +28,7 @@ from jax_es.checks import (
     require,
 )
 from jax_es.config import EnvConfig, ESConfig
-from jax_es.presets import with_objective, with_strategy
+from jax_es.presets import PRESETS, with_objective, with_strategy
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
 from jax_es.runs.trust import find
@@ -272,6 +272,8 @@ def _reason(event: tyro_errors.ParseErrorEvent, known: list[str]) -> str:
             names = [token.lstrip("-").replace("_", "-") for token in tokens]
             close = [c for n in names for c in difflib.get_close_matches(n, known)]
             hint = f"; perhaps you meant --{' or --'.join(close)}" if close else ""
+            if tokens[0] in PRESETS:
+                hint = f"; {tokens[0]} is a preset, which comes before the options"
             return f"Unrecognized options: {', '.join(tokens)}{hint}"
         case tyro_errors.MissingArgs(missing_arguments=missing):
             return f"Missing: {', '.join(m.arg.display_name() for m in missing)}"

@@ -6,6 +6,7 @@ so that ``--help`` comes at once.
 
 import contextlib
 import functools
+import re
 import signal
 import sys
 import traceback
@@ -74,8 +75,9 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
 
 
 def _warning(message: Warning | str, *_: object, **__: object) -> str:
-    """Returns the one line of a warning."""
-    return f"warning: {printable(str(message))}\n"
+    """Returns the one line of a warning; Gymnasium's are coloured."""
+    plain = re.sub(r"\x1b\[\d*m", "", str(message))
+    return f"warning: {printable(plain)}\n"
 
 
 def _ending(error: BaseException, signum: int | None) -> tuple[str, int] | None:

@@ -131,9 +131,14 @@ class RunDirectory:
         return Method.from_record(record["init"]["method"])
 
     def check_new(self) -> None:
-        """Raises ``ConfigError`` if a run, experiment or study, or a part, is there."""
-        names = (CONFIG_FILE, EXPERIMENT_FILE, STUDY_FILE, EVOLUTION_FILE)
-        names += (METRICS_FILE, "checkpoints")
+        """Raises ``ConfigError`` if a run, experiment or study, or a part, is there.
+
+        A run that ended before its first generation did is none: another takes its
+        place.
+        """
+        names = (EXPERIMENT_FILE, STUDY_FILE, EVOLUTION_FILE)
+        if not self._is_blank():
+            names = (CONFIG_FILE, *names, METRICS_FILE, "checkpoints")
         parts = [self.path / name for name in names] + seed_folders(self.path)
         there = next((part for part in parts if os.path.exists(part)), None)
         require(
@@ -141,6 +146,12 @@ class RunDirectory:
             f"{self.path} holds a run already ({there}); continue it with --resume or "
             "choose another --name.",
         )
+
+    def _is_blank(self) -> bool:
+        """Returns whether a run was begun here, and nothing came of it."""
+        metrics, checkpoints = self.path / METRICS_FILE, self.path / "checkpoints"
+        is_empty = metrics.is_file() and metrics.stat().st_size == 0
+        return is_empty and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
     def create(self, config: TrainConfig, preset: str, **more: Any) -> None:
         """Makes the folder of a new run and writes the record.

@@ -70,6 +70,8 @@ def read_record(file: Path) -> Any:
     All callers share what it returns: none may change it.
     """
     state = state_of(file)
+    if not state:
+        return read_json(file)
     if state not in _records:
         if len(_records) >= MOST_RECORDS:
             _records.clear()

@@ -24,6 +24,9 @@ _given: dict[tuple[str, str], Any] = {}
 """What a Python program handed over that cannot be imported by name: option and
 ``module:Name`` → the object."""
 
+_of_runs: dict[Path, dict[tuple[str, str], Any]] = {}
+"""The same of each run that this process trained: two parts may have one name."""
+
 
 def check_imports(
     config: TrainConfig, path: Path, trust: bool = False, named: Collection[str] = ()
@@ -46,6 +49,7 @@ def check_imports(
             f"(from Python: jax_es.load_policy({str(path)!r}, trust=True) first).",
         )
     remember(config)
+    give(_of_runs.get(path.resolve(), {}))
 
 
 def remember(config: TrainConfig) -> None:
@@ -98,16 +102,25 @@ def given(config: TrainConfig) -> dict[tuple[str, str], Any]:
     return {key: thing for key, thing in _given.items() if key[1] in named}
 
 
-def note_unnamed(config: TrainConfig) -> list[str]:
-    """Says which parts of a configuration no other process can import, if any."""
-    unnamed = [
-        f"{option.removeprefix('--')} {target}" for option, target in given(config)
-    ]
-    if not unnamed:
+def note_unnamed(config: TrainConfig, run: Path) -> list[str]:
+    """Says which parts of a run's configuration no other process can import, if any.
+
+    This process reads the run with them from now on.
+    """
+    things = given(config)
+    before = _of_runs.get(run.resolve(), {})
+    _of_runs[run.resolve()] = things
+    if not things:
         return []
+    unnamed = {key: f"{key[0].removeprefix('--')} {key[1]}" for key in things}
+    others = [
+        unnamed[key] for key in before.keys() & things if before[key] is not things[key]
+    ]
     return [
-        f"Only this Python process knows {', '.join(unnamed)}: no program can resume "
-        "or evaluate the run. Write it into a file of its own, and programs can."
+        f"Only this Python process knows {', '.join(unnamed.values())}: no program can "
+        "resume or evaluate the run. Write it into a file of its own, and programs "
+        "can.",
+        *(f"{each} was made anew since; the run goes on with it." for each in others),
     ]
 
 

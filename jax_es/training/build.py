@@ -152,6 +152,12 @@ _NAMED_BY_ENVS = rf"(?<![\w.-])(?:{'|'.join(_FIELDS)})(?!\w)"
 
 def wrappers_of(config: EnvConfig) -> tuple[Callable[[gymnasium.Env], Any], ...]:
     """Imports the wrappers of an environment, the innermost first."""
+    for target in config.wrappers:
+        require(
+            not hasattr(gymnasium.wrappers, target),
+            f"--env.wrappers {target} cannot be imported; Gymnasium's is "
+            f"gymnasium.wrappers:{target}.",
+        )
     return tuple(find("--env.wrappers", target) for target in config.wrappers)
 
 

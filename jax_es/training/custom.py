@@ -40,12 +40,40 @@ def with_parts(
     if policy is not None:
         config = with_policy(config, policy)
     if env is not None:
+        env, arguments = _unwrapped("--env.id", env)
         config = replace(config, env=replace(config.env, id=_env_id(env)))
+        config = _with_arguments(config, "env.kwargs", arguments)
     if strategy is not None:
+        strategy, arguments = _unwrapped("--strategy", strategy)
         config = with_strategy(config, _name("--strategy", strategy))
+        config = _with_arguments(config, "es.kwargs", arguments)
     if objective is not None:
+        objective, arguments = _unwrapped("--objective", objective)
         config = with_objective(config, _name("--objective", objective))
+        config = _with_arguments(config, "es.objective_kwargs", arguments)
     return config
+
+
+def _unwrapped(
+    option: str, part: str | Callable[..., Any]
+) -> tuple[str | Callable[..., Any], dict[str, Any]]:
+    """Returns a function and the arguments that ``functools.partial`` gave it."""
+    arguments: dict[str, Any] = {}
+    while isinstance(part, functools.partial):
+        require(
+            not part.args,
+            f"{option} is a functools.partial with the arguments {part.args}; give "
+            "them by name.",
+        )
+        arguments, part = part.keywords | arguments, part.func
+    return part, arguments
+
+
+def _with_arguments(
+    config: TrainConfig, field: str, arguments: dict[str, Any]
+) -> TrainConfig:
+    """Returns the configuration with arguments of a part, which it records."""
+    return config.replace({f"{field}.{name}": v for name, v in arguments.items()})
 
 
 def _name(option: str, part: AnyPart) -> str | None:

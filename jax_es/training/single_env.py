@@ -3,6 +3,7 @@
 Slots have vector environments (``build.py``); both are the same task.
 """
 
+import copy
 import typing
 from typing import Any
 
@@ -20,6 +21,7 @@ from jax_es.envs.gymnasium_env import flattened
 from jax_es.envs.history import HistoryObservation
 from jax_es.rollout.jax_engine import CompiledEnv
 from jax_es.rollout.observation_statistics import hidden_entries
+from jax_es.runs.trust import is_importable
 from jax_es.train_config import TrainConfig, policy_kind
 from jax_es.training.build import make_env, make_policy, register_own, wrappers_of
 
@@ -70,6 +72,9 @@ def make_rendered_env(config: EnvConfig) -> gymnasium.Env:
 def env_spec(config: EnvConfig) -> Any:
     """Returns Gymnasium's description of the task, from which ``make`` makes it.
 
+    It names a class that was registered as it is; None if there are no such names, as
+    of a notebook's class.
+
     Raises:
         ValueError: if what a game needs is not installed.
     """
@@ -77,7 +82,14 @@ def env_spec(config: EnvConfig) -> Any:
         return single_atari_spec(config.id, **config.options)
     env = make_single_env(config)
     env.close()
-    return env.spec
+    spec = copy.deepcopy(env.spec)
+    made = None if spec is None else spec.entry_point
+    if spec is not None and callable(made):
+        target = f"{made.__module__}:{getattr(made, '__qualname__', '<partial>')}"
+        if not is_importable(target):
+            return None
+        spec.entry_point = target
+    return spec
 
 
 def make_learning_env(config: TrainConfig) -> gymnasium.Env:

@@ -98,8 +98,15 @@ def train_policy(
         not resume or path is not None,
         "--resume needs a path, the folder of the run to continue.",
     )
+    for each in callbacks:
+        require(
+            callable(getattr(each, "on_generation", None)),
+            "callbacks must be objects with a method on_generation(record, state), "
+            f"got {each!r}.",
+        )
     if path is None:
         path = new_folder(f"{preset}-seed{config.seed}")
+    require(os.fspath(path) != "", "path must be the folder of a run, got ''.")
     run = RunDirectory(Path(path))
     config = for_run(config, run, resume, workers is not None)
     with contextlib.ExitStack() as stack:
@@ -120,7 +127,7 @@ def train_policy(
                 config,
                 training,
                 state.total_env_steps,
-                [_opening(parts, state, run, resume), *note_unnamed(config)],
+                [_opening(parts, state, run, resume), *note_unnamed(config, run.path)],
                 resume=resume,
                 label=label,
                 team=team,
@@ -174,6 +181,10 @@ def named_config(
 @contextlib.contextmanager
 def team_of(workers: Workers | int | None) -> Iterator[Workers | None]:
     """Starts so many workers, which end with the block; others are left as they are."""
+    require(
+        workers is None or isinstance(workers, int | Workers),
+        f"workers must be a number, or those of jax_es.open_workers, got {workers!r}.",
+    )
     if isinstance(workers, int):
         with open_workers(workers) as team:
             yield team

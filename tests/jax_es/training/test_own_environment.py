@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jax_es
-from jax_es import evaluate, report, train
+from jax_es import collect, evaluate, report, train
 from jax_es.config import EnvConfig
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
@@ -49,6 +49,13 @@ def test_it_trains_resumes_and_is_evaluated(module, refused):
     env = RunDirectory(Path("runs/whole")).config().env
     assert env.kwargs == {"speed": 0.25} and env.wrappers == (FLAT,)
     assert evaluate.main(["runs/whole", "--episodes", "2"]) == 0
+    # Its episodes say how others make it, though it was registered by its class.
+    minari = pytest.importorskip("minari")
+    assert collect.main(["runs/whole", "--dataset", "p-v0", "--episodes", "2"]) == 0
+    gymnasium.registry.pop("Point-v0", None)
+    dataset = minari.MinariDataset(Path("datasets/p-v0/data"))
+    again = dataset.recover_environment()
+    assert again.spec.entry_point == "my_envs:Point" and again.unwrapped.speed == 0.25
     # A wrapper that a run names is a module, too.
     run = RunDirectory(Path("runs/whole"))
     record = run.record()

@@ -1,17 +1,20 @@
 """The user's own parts in one call: strategy, objective, network, environment."""
 
 import collections
+import functools
 import re
 import sys
 from pathlib import Path
 
 import flax.linen as nn
+import gymnasium
 import jax
 import numpy as np
 import pytest
 
 import jax_es
 from jax_es import evaluate, export, plot, report, train
+from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.wording import significant
 from jax_es.training.load_policy import load_policy
@@ -153,6 +156,103 @@ def test_one_call_takes_each_part(parts, folder):
     last = shorter.records[-1]
     assert np.isclose(last.fitness_mean, last.return_mean - 9 * 5)
     assert int(jax_es.train_policy(config, strategy=mine).state.es.generation) == 2
+
+
+def less(episodes, weight=1.0):
+    return episodes.returns - weight * episodes.lengths
+
+
+class Point(gymnasium.Env):
+    """Each step is paid ``pay``."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, pay=1.0):
+        self.pay = pay
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), self.pay, False, False, {}
+
+
+def test_arguments_that_a_partial_gives_are_recorded(parts, folder):
+    from my_strategies import one_plus_lambda as mine
+
+    config = jax_es.preset("own-vector", "linear").replace(TINY)
+    given = {
+        "env": functools.partial(Point, pay=3.0),
+        "strategy": functools.partial(functools.partial(mine, memory=0.1), memory=0.3),
+        "objective": functools.partial(less, weight=2.0),
+    }
+    result = jax_es.train_policy(config, "run", **given)
+    assert result.records[-1].return_mean == 15.0
+    assert result.records[-1].fitness_mean == 5.0
+    recorded = RunDirectory(Path("run")).config()
+    assert recorded.env.kwargs == {"pay": 3.0}
+    assert recorded.es.kwargs == {"memory": 0.3}
+    assert recorded.es.objective_kwargs == {"weight": 2.0}
+    given["strategy"] = functools.partial(mine, memory=0.9)
+    with pytest.raises(jax_es.ConfigError, match=r"es.kwargs.memory was 0.3, now 0.9"):
+        jax_es.train_policy(config, "run", resume=True, **given)
+    with pytest.raises(jax_es.ConfigError, match="give them by name"):
+        jax_es.train_policy(config, objective=functools.partial(less, 2.0))
+
+
+def test_parts_of_one_name_stay_apart(folder, capsys):
+    def network(act):
+        class Net(nn.Module):
+            num_outputs: int
+
+            @nn.compact
+            def __call__(self, observation):
+                return act(nn.Dense(self.num_outputs)(observation))
+
+        return Net
+
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    runs = [
+        jax_es.train_policy(config, name, policy=network(act))
+        for name, act in (("tanh", nn.tanh), ("large", lambda x: 100 * x))
+    ]
+    observation = np.linspace(-1, 1, 17)
+    for name, trained in zip(("tanh", "large"), runs, strict=True):
+        action = load_policy(name, "best")(observation)
+        np.testing.assert_array_equal(action, trained.policy(observation, 0.0))
+    assert "made anew" not in capsys.readouterr().err
+    longer = config.replace({"num_generations": 3})
+    jax_es.train_policy(longer, "tanh", policy=network(nn.relu), resume=True)
+    assert "was made anew since" in capsys.readouterr().err
+
+
+def test_a_run_of_which_nothing_came_does_not_hold_its_name(folder):
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    with pytest.raises(jax_es.ConfigError, match="a number for each of"):
+        jax_es.train_policy(config, "run", objective=lambda e: e.returns.mean())
+    jax_es.train_policy(config, "run", objective=less)
+    with pytest.raises(jax_es.ConfigError, match="holds a run already"):
+        jax_es.train_policy(config, "run", objective=less)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"callbacks": [print]}, r"callbacks must be .* on_generation"),
+        ({"workers": 2.0}, r"workers must be a number.* got 2.0"),
+        ({"path": ""}, "path must be the folder of a run"),
+    ],
+)
+def test_what_cannot_be_used_starts_nothing(given, words, folder):
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    with pytest.raises(jax_es.ConfigError, match=words):
+        jax_es.train_policy(config, **given)
+    assert not [*folder.iterdir()]
+
+
+def test_a_sweeps_numbers_are_numpys():
+    config = jax_es.preset("half-cheetah").replace({"es.num_pairs": np.int32(4)})
+    assert type(config.es.num_pairs) is int and config.es.num_pairs == 4
 
 
 @pytest.mark.parametrize("name", ["cma-es", "openai-es", "novelty"])
