@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The paper's transformer (644,881 weights) walks: cloned from the linear policy that
-# evolution made, with noise on its weights, then evolved. Two cores, two hours:
+# evolution made, with noise on its weights, then evolved. One core, two hours:
 #   bash results/humanoid_paper.sh [SEED] [GENERATIONS]
 # A stopped one goes on. What is kept is copied beside this file. All seeds see the same
 # episodes of the teacher.
