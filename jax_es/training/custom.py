@@ -5,6 +5,7 @@ A network, an objective, a strategy and an environment, each ``module:Name``.
 
 import functools
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,16 +58,26 @@ def with_parts(
 def _unwrapped(
     option: str, part: str | Callable[..., Any]
 ) -> tuple[str | Callable[..., Any], dict[str, Any]]:
-    """Returns a function and the arguments that ``functools.partial`` gave it."""
-    arguments: dict[str, Any] = {}
-    while isinstance(part, functools.partial):
-        require(
-            not part.args,
-            f"{option} is a functools.partial with the arguments {part.args}; give "
-            "them by name.",
-        )
-        arguments, part = part.keywords | arguments, part.func
-    return part, arguments
+    """Returns a function and the arguments that ``functools.partial`` gave it.
+
+    One that gives more than a configuration can hold (arrays, functions) stays whole.
+    """
+    if not isinstance(part, functools.partial):
+        return part, {}
+    require(
+        not part.args,
+        f"{option} is a functools.partial with the arguments {part.args}; give them by "
+        "name.",
+    )
+    numbers = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in part.keywords.items()
+    }
+    try:
+        json.dumps(numbers)
+    except (TypeError, ValueError):
+        return part, {}
+    return part.func, numbers
 
 
 def _with_arguments(

@@ -198,6 +198,11 @@ def test_arguments_that_a_partial_gives_are_recorded(parts, folder):
         jax_es.train_policy(config, "run", resume=True, **given)
     with pytest.raises(jax_es.ConfigError, match="give them by name"):
         jax_es.train_policy(config, objective=functools.partial(less, 2.0))
+    # What no configuration can hold, this process keeps.
+    whole = functools.partial(less, weight=np.full(1, 2.0))
+    given |= {"strategy": None, "objective": whole}
+    result = jax_es.train_policy(config, "whole", **given)
+    assert result.records[-1].fitness_mean == 5.0
 
 
 def test_parts_of_one_name_stay_apart(folder, capsys):
