@@ -162,7 +162,7 @@ def less(episodes, weight=1.0):
     return episodes.returns - weight * episodes.lengths
 
 
-class Point(gymnasium.Env):
+class Paid(gymnasium.Env):
     """Each step is paid ``pay``."""
 
     observation_space = action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -182,7 +182,7 @@ def test_arguments_that_a_partial_gives_are_recorded(parts, folder):
 
     config = jax_es.preset("own-vector", "linear").replace(TINY)
     given = {
-        "env": functools.partial(Point, pay=3.0),
+        "env": functools.partial(Paid, pay=3.0),
         "strategy": functools.partial(functools.partial(mine, memory=0.1), memory=0.3),
         "objective": functools.partial(less, weight=2.0),
     }
