@@ -14,7 +14,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="jax-es-tests-")
     atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # Most of a test's time goes into compiling what then runs for a moment: a third of it
 # is left if XLA does not optimise and takes its plain kernels. Claims about numbers

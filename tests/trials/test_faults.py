@@ -144,9 +144,14 @@ def test_a_signal_at_any_operation(kind, signum, share, world, processes, undist
     folder, operations = undisturbed
     at = 1 + int(share * (operations[kind] - 1))
     ended = processes.run(world, COMMANDS[kind].format("torn"), signum, at)
-    if signum == signal.SIGKILL:
+    # Orbax's threads make a few operations more in one run than in another, so one of
+    # the last may not come; and a signal that asks comes too late there.
+    if ended.code == 0:
+        assert ended.operations < at or signum != signal.SIGKILL
+        assert share > 0.8
+    elif signum == signal.SIGKILL:
         assert (ended.code, ended.errors) == (-signal.SIGKILL, [])
-    elif ended.code:  # a signal during the last operations comes too late
+    else:
         assert ended.code == 128 + signum, ended.lines
         (line,) = ended.errors
         assert line.startswith(f"{signal.Signals(signum).name}: ")
