@@ -221,6 +221,11 @@ class ImageDecisionTransformerConfig(DecisionTransformerConfig):
         self.require(
             not self.film, "film", "networks of images have none; leave it out"
         )
+        self.require(
+            self.timestep_scale == 1.0,
+            "timestep_scale",
+            "a network of images begins with a table of zeros; leave it out",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

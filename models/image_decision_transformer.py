@@ -95,7 +95,11 @@ class ImageDecisionTransformer(DecisionTransformer):
             for _ in range(config.num_layers)
         ]
         self.final_norm = LayerNorm()
-        self.head = Dense(self.actions.num_outputs, use_bias=False, kernel_init=_normal)
+        self.head = Dense(
+            self.actions.num_outputs,
+            use_bias=False,
+            kernel_init=nn.initializers.normal(0.02 * config.head_scale),
+        )
 
     def embed_return_and_state(
         self, returns_to_go: jax.Array, observations: jax.Array, timesteps: jax.Array

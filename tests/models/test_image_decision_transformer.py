@@ -81,7 +81,18 @@ def test_the_place_in_a_window_and_the_time_are_read(random_params):
     assert np.abs(usual - outputs(moved, [3, 4])).max() > 1e-3
 
 
+def test_a_head_begins_as_small_as_asked():
+    one, half, none = (
+        make("cache", head_scale=scale).init(jax.random.key(0))["head"]
+        for scale in (1.0, 0.5, 0.0)
+    )
+    np.testing.assert_allclose(half["kernel"], one["kernel"] / 2, rtol=1e-6)
+    assert not np.any(none["kernel"])
+
+
 def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"timestep_scale=0\.5 .* leave it out"):
+        make("window", timestep_scale=0.5)
     with pytest.raises(ValueError, match=r"context_length=12 .* max_timestep=9"):
         make("window", context_length=12)
     config = ImageDecisionTransformerConfig()
