@@ -100,6 +100,10 @@ def _prepare(config: TrainConfig, settings: ArchiveConfig) -> int:
     """Checks what an archive can be filled with."""
     check_keeps_policies(config, "an archive")
     require(
+        config.init is None,
+        f"init {config.init} has no meaning for an archive; leave it out.",
+    )
+    require(
         config.es.objective == "return",
         f"es.objective {config.es.objective} has no meaning for an archive, whose "
         "policies are asked for nothing; leave it out.",

@@ -7,16 +7,20 @@ progress of Wang et al. 2020 (arXiv 2003.08536).
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.es.novelty import novelty
 from jax_es.niches.mutation import Mutator
 from jax_es.niches.niche import (
     NEVER,
+    Foremost,
     Niche,
+    PoetState,
     annecs,
     foremost,
     stacked,
@@ -32,11 +36,13 @@ from jax_es.niches.selection import (
 )
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
+from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.rollout.streams import stream
 from jax_es.runs.records import GenerationRecord
 from jax_es.training.build import draw_weights
 from jax_es.training.episodes import rollout_fields
 from jax_es.training.generation import longest_episode
+from jax_es.training.load_policy import TrainedMean
 from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import score
 from jax_es.training.parts import Parts
@@ -45,32 +51,6 @@ from jax_es.types import PyTree
 
 _OWN_KEY = 2**32 - 1
 """What keys of new niches fold first: generations and pairs fold smaller numbers."""
-
-
-class Foremost(NamedTuple):
-    """θ of a run, which programs read as any run's."""
-
-    mean: PyTree
-    """Of the foremost niche when the last generation improved it."""
-    generation: np.int32
-    """Generations done."""
-
-
-class PoetState(NamedTuple):
-    """Everything that the next generation depends on; what a checkpoint holds."""
-
-    es: Foremost
-    total_env_steps: int
-    """Environment steps taken so far, evaluation included."""
-    best_evaluation_return: float
-    """The highest mean evaluation return so far, whichever niche's."""
-    best: np.ndarray
-    """``[2]``, number of a niche and its score: of what the checkpoint ``best`` is."""
-    niches: PyTree = ()
-    """:func:`~jax_es.niches.niche.stacked`; ``()`` in the checkpoint ``best``."""
-    transfers: PyTree = ()
-    """``[t, 3]`` int32: generation, niche that a policy came from, niche that it went
-    to; ``()`` in the checkpoint ``best``."""
 
 
 class Poet(MethodTraining):
@@ -100,14 +80,29 @@ class Poet(MethodTraining):
         width = settings.max_niches + settings.admitted
         self._trials = Trials(parts, self.mutator.names, width)
         # As in training by the strategy alone, which a single niche is.
-        init_key, noise_key = jax.random.split(self._key())
-        self.mean = draw_weights(parts.policy, init_key)
-        es = parts.strategy.init(noise_key, self.mean)
-        self.niches = [Niche(0, NEVER, 0, self.mutator.first, es)]
+        init_key, self._noise_key = jax.random.split(self._key())
+        self._begin(draw_weights(parts.policy, init_key))
         self.transfers: list[tuple[int, int, int]] = []
         self.generation, self.total_env_steps = 0, 0
         self.best_evaluation_return = -math.inf
         self._best = (NEVER, -math.inf)
+
+    def _begin(self, mean: PyTree) -> None:
+        """Makes the first niche."""
+        self.mean = mean
+        es = self._parts.strategy.init(self._noise_key, mean)
+        self.niches = [Niche(0, NEVER, 0, self.mutator.first, es)]
+
+    def start_from(self, source: TrainedMean) -> None:
+        """Takes another run's θ and, for good, the statistics that it saw through."""
+        if self.config.rollout.observation_statistics:
+            require(
+                source.statistics is not None and bool(source.statistics.count > 0),
+                f"--init: θ of {source.path} saw observations as they are, and POET "
+                "keeps that; add --rollout.no-observation-statistics.",
+            )
+            self._trials.statistics = source.statistics
+        self._begin(jax.tree.map(jnp.asarray, source.mean))
 
     @property
     def active(self) -> list[Niche]:
@@ -363,6 +358,7 @@ class Poet(MethodTraining):
 
     def state(self) -> PoetState:
         """Returns what a checkpoint holds, as it is now."""
+        statistics = self._trials.statistics
         return PoetState(
             Foremost(self.mean, np.int32(self.generation)),
             self.total_env_steps,
@@ -370,6 +366,7 @@ class Poet(MethodTraining):
             np.array(self._best),
             stacked(self.niches),
             np.array(self.transfers, np.int32).reshape(-1, 3),
+            () if statistics is None else statistics,
         )
 
     def restore(self, state: PyTree) -> None:
@@ -377,6 +374,9 @@ class Poet(MethodTraining):
         self.niches = unstacked(state["niches"], self.niches[0].es)
         moved = state.get("transfers", np.zeros((0, 3), int))
         self.transfers = [tuple(row) for row in moved.tolist()]
+        if "observation_statistics" in state:
+            statistics = ObservationStatistics(**state["observation_statistics"])
+            self._trials.statistics = statistics
         self.mean = state["es"]["mean"]
         self.generation = int(state["es"]["generation"])
         self.total_env_steps = int(state["total_env_steps"])

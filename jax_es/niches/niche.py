@@ -65,6 +65,34 @@ class Niche(NamedTuple):
         return self._replace(es=jax.device_get(self.mean), retired=generation)
 
 
+class Foremost(NamedTuple):
+    """θ of a run, which programs read as any run's."""
+
+    mean: PyTree
+    """Of the foremost niche when the last generation improved it."""
+    generation: np.int32
+    """Generations done."""
+
+
+class PoetState(NamedTuple):
+    """Everything that the next generation depends on; what a checkpoint holds."""
+
+    es: Foremost
+    total_env_steps: int
+    """Environment steps taken so far, evaluation included."""
+    best_evaluation_return: float
+    """The highest mean evaluation return so far, whichever niche's."""
+    best: np.ndarray
+    """``[2]``, number of a niche and its score: of what the checkpoint ``best`` is."""
+    niches: PyTree = ()
+    """:func:`stacked`; ``()`` in the checkpoint ``best``."""
+    transfers: PyTree = ()
+    """``[t, 3]`` int32: generation, niche that a policy came from, niche that it went
+    to; ``()`` in the checkpoint ``best``."""
+    observation_statistics: PyTree = ()
+    """Of the run that θ came from, as they were there; ``()`` if it came from none."""
+
+
 def foremost(niches: Sequence[Niche]) -> Niche:
     """Returns the latest active niche that was ever solved, or the oldest active one.
 

@@ -12,6 +12,7 @@ from jax_es.checks import require
 from jax_es.niches.mutation import Mutator, described
 from jax_es.niches.niche import NEVER
 from jax_es.niches.settings import settings_of
+from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
@@ -73,7 +74,9 @@ def load_niches(
     )
     check_imports(config, directory.path, trust)
     restored = Checkpoints(directory.checkpoints).restore("last")
-    stored = restored.state["niches"]
+    stored, statistics = restored.state["niches"], None
+    if config.rollout.observation_statistics:
+        statistics = ObservationStatistics(**restored.state["observation_statistics"])
     with contextlib.closing(make_env(config.env, 1, 1)) as env:
         space, actions = env.single_observation_space, env.single_action_space
         neutral = getattr(env, "variations", {})
@@ -88,7 +91,7 @@ def load_niches(
         mean = jax.tree.map(lambda leaf, at=at: leaf[at], kinds[is_active])
         done[is_active] += 1
         terrain = stored["terrain"][row].tolist() if names else []
-        trained = TrainedMean(config, mean, None, restored.step, method=method)
+        trained = TrainedMean(config, mean, statistics, restored.step, method=method)
         scores = stored["scores"][row, : stored["num_scores"][row]]
         niches.append(
             SavedNiche(

@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_es.es.population import JoinedPopulations, MaterializedPopulation, Population
 from jax_es.rollout.evaluator import EpisodeResults
-from jax_es.rollout.observation_statistics import view_of
+from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
 from jax_es.training.episodes import evaluation_tasks, population_tasks
@@ -48,6 +48,7 @@ class Trials:
             there are more. Programs are compiled for each width.
 
     Attributes:
+        statistics: what observations are normalised by, if they are.
         env_steps: environment steps since :meth:`begin`, and the next two likewise.
         computed_steps: policy steps, idle slots included.
         seconds: by activity.
@@ -55,6 +56,7 @@ class Trials:
 
     def __init__(self, parts: Parts, names: Sequence[str], width: int) -> None:
         self._parts, self._names, self._width = parts, names, width
+        self.statistics: ObservationStatistics | None = None
         self.begin()
 
     def begin(self, on_step: OnStep = lambda progress: None) -> None:
@@ -165,7 +167,7 @@ class Trials:
         values = dict(zip(self._names, numbers.T, strict=True))
         if values:
             tasks = varied(tasks, parts.env, values, "--mutate")
-        view = view_of(parts.config, None)
+        view = view_of(parts.config, self.statistics)
         result = parts.rollout.evaluate(population, tasks, view, self._on_step)
         self.env_steps += result.env_steps
         self.computed_steps += result.computed_steps

@@ -18,6 +18,7 @@ from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
+from jax_es.training.load_policy import TrainedMean
 from jax_es.training.parts import EvaluationParts
 from jax_es.training.seeds import run_seeds
 from jax_es.training.session import (
@@ -29,6 +30,7 @@ from jax_es.training.session import (
     take_up,
 )
 from jax_es.training.train_policy import team_of
+from jax_es.training.warm_start import find_source, find_sources, provenance
 from jax_es.types import Policy, PyTree, needs_reference
 
 
@@ -47,8 +49,20 @@ class MethodTraining(abc.ABC):
         """Runs a generation."""
 
     @abc.abstractmethod
+    def state(self) -> PyTree:
+        """Returns what a checkpoint holds, as it is now."""
+
+    @abc.abstractmethod
     def restore(self, state: PyTree) -> None:
         """Takes up what a checkpoint holds, nested dictionaries of arrays."""
+
+    def start_from(self, source: TrainedMean) -> None:
+        """Takes another run's θ, before the first generation.
+
+        Raises:
+            ConfigError: θ could not act here as it did there.
+        """
+        raise NotImplementedError  # prepare rejects init for such a method
 
     def limits_reached(self) -> list[str]:
         """Says what ends the run, if anything does."""
@@ -128,18 +142,24 @@ def run_method(
         parts = kind.parts(config, settings, check_stop, team)
         stack.callback(parts.close)
         training, begins = kind.training(parts, settings), kind.begins
-        config = training.config
+        config, checkpoints = training.config, Checkpoints(run.checkpoints)
+        of_source: dict[str, Any] = {}
+        if config.init is not None and not (resume and checkpoints.steps()):
+            source = find_source(config.init, parts)
+            training.start_from(source)
+            of_source = provenance(source)
         stack.enter_context(run.lock())
         if resume:
             check_method(run, method)
             check_resumable(run, config)
-            checkpoints = Checkpoints(run.checkpoints)
             if checkpoints.steps():
                 training.restore(checkpoints.restore("last").state)
             take_up(run, config, training.generation, training)
             begins = f"Resuming after generation {training.generation}:"
         else:
-            run.create(config, preset, method=method)
+            run.create(config, preset, method=method, **of_source)
+            if of_source:  # the other run may be gone on a resume
+                checkpoints.save(0, training.state())
         details = kind.details(training)
         progress = session_progress(
             config,
@@ -195,7 +215,9 @@ def run_method_seeds(
 
     def check(config: TrainConfig, seeds: range) -> None:
         with contextlib.closing(kind.parts(config, settings, num_tasks=1)) as parts:
-            kind.training(parts, settings)
+            training = kind.training(parts, settings)
+            for source in find_sources(parts, seeds):
+                training.start_from(source)
 
     def train(config: TrainConfig, path: Path, **how: Any) -> dict[str, float]:
         return kind.result(run_method(kind, config, settings, path, **how))
@@ -228,13 +250,9 @@ def check_keeps_policies(config: TrainConfig, what: str) -> None:
         ConfigError: for what has no meaning there.
     """
     require(
-        not config.rollout.observation_statistics,
+        not config.rollout.observation_statistics or config.init is not None,
         f"rollout.observation_statistics must be off for {what}, or policies would act "
         "otherwise as it changes; add --rollout.no-observation-statistics.",
-    )
-    require(
-        config.init is None,
-        f"init {config.init} has no meaning for {what}; leave it out.",
     )
     require(not config.phases, f"phases have no meaning for {what}; leave them out.")
 

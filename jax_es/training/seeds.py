@@ -33,7 +33,7 @@ from jax_es.training.custom import AnyPart, AnyPolicy, with_parts
 from jax_es.training.parts import build
 from jax_es.training.phases import try_phases
 from jax_es.training.train_policy import named_config, team_of, train_policy
-from jax_es.training.warm_start import find_source
+from jax_es.training.warm_start import find_sources
 
 
 class SeedResult(NamedTuple):
@@ -200,10 +200,8 @@ def check_buildable(config: TrainConfig, seeds: range) -> None:
     """Rejects what cannot begin, before there is a folder; one slot suffices."""
     try_phases(config)
     with contextlib.closing(build(config, num_tasks=1)) as parts:
-        if config.init is not None:
-            for seed in seeds:
-                one = dataclasses.replace(config, seed=seed)
-                find_source(config.init, dataclasses.replace(parts, config=one))
+        for _ in find_sources(parts, seeds):
+            pass  # each is checked
 
 
 def _extend(

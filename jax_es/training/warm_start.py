@@ -4,8 +4,10 @@ What makes θ act as it did comes along: the observation statistics that it saw 
 and a reference batch. The optimizer's momentum, the noise and the step cap start again.
 """
 
+import dataclasses
 import shlex
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +131,15 @@ def _check_acts_alike(trained: TrainedMean, parts: EvaluationParts) -> None:
         f"θ of {trained.path} would not act as it did: {listed}; add "
         f"{shlex.join(options)} or choose another run.",
     )
-    if here.rollout.observation_statistics and statistics is None:
-        warnings.warn(
-            spelled(
-                f"--init: θ of {trained.path} saw observations as they are; from the "
-                "second generation on they are normalised here. "
-                "--rollout.no-observation-statistics leaves them."
-            ),
-            stacklevel=2,
-        )
     check_fits(trained, policy, parts.env.single_observation_space)
+
+
+def find_sources(parts: EvaluationParts, seeds: range) -> Iterator[TrainedMean]:
+    """Finds where the run of each seed begins; nothing without ``init``."""
+    init = parts.config.init
+    for seed in seeds if init is not None else ():
+        one = dataclasses.replace(parts.config, seed=seed)
+        yield find_source(str(init), dataclasses.replace(parts, config=one))
 
 
 def first_state(parts: Parts, source: TrainedMean) -> TrainState:
@@ -146,8 +147,18 @@ def first_state(parts: Parts, source: TrainedMean) -> TrainState:
     mean = jax.tree.map(jnp.asarray, source.mean)
     reference = source.reference if needs_reference(parts.policy) else ()
     state = initial_state(parts, mean, reference)
-    if parts.config.rollout.observation_statistics and source.statistics is not None:
-        state = state._replace(observation_statistics=source.statistics)
+    if not parts.config.rollout.observation_statistics:
+        return state
+    if source.statistics is not None:
+        return state._replace(observation_statistics=source.statistics)
+    warnings.warn(
+        spelled(
+            f"--init: θ of {source.path} saw observations as they are; from the second "
+            "generation on they are normalised here. "
+            "--rollout.no-observation-statistics leaves them."
+        ),
+        stacklevel=2,
+    )
     return state
 
 

@@ -16,6 +16,7 @@ from jax_es import (
     plot,
     poet,
     poet_run,
+    poet_seeds,
     train_policy,
 )
 from jax_es.checks import ConfigError
@@ -27,6 +28,7 @@ from jax_es.niches.niche import NEVER
 from jax_es.niches.run import build_parts
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Trials
+from jax_es.phases import Phase
 from jax_es.presets import preset
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
@@ -160,6 +162,80 @@ def test_a_niche_alone_trains_as_the_strategy_does(slopes, tmp_path):
         assert one.env_steps == other.env_steps
 
 
+@pytest.fixture(scope="module")
+def walked(stay_as_configured, slopes, tmp_path_factory):
+    """Runs whose policies saw observations normalised and as they are."""
+    runs = tmp_path_factory.mktemp("walked")
+    for name, is_normalized in (("normalized", True), ("raw", False)):
+        changes = {"rollout.observation_statistics": is_normalized}
+        train_policy(CONFIG.replace(changes), runs / name, verbose=False)
+    return runs
+
+
+def from_normalized(runs, **changes):
+    changes |= {"init": f"{runs}/normalized", "rollout.observation_statistics": True}
+    return CONFIG.replace({**changes, "init_checkpoint": "last"})
+
+
+def test_the_first_niche_begins_with_another_runs_policy(walked, monkeypatch):
+    """And all see through its statistics, which stay."""
+    shutil.copytree(walked / "normalized", "others/normalized")
+    config = from_normalized("others", num_generations=6, checkpoint_every=1)
+    poet_run(config, SETTINGS, "whole", verbose=False)
+    whole, source = state_of(Path("whole")), state_of(walked / "normalized")
+    statistics = "observation_statistics"
+    assert source[statistics]["count"] > 0
+    assert_equal_bits(whole[statistics], source[statistics])
+
+    def gone_after_two(self, number, state, save=Checkpoints.save):
+        if number == 2:
+            raise Killed
+        return save(self, number, state)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Checkpoints, "save", gone_after_two)
+        poet_run(config, SETTINGS, "killed", verbose=False)
+    restore = Checkpoints(Path("killed/checkpoints")).restore
+    assert_equal_bits(restore(0).state["es"]["mean"], source["es"]["mean"])
+    # θ is kept as it was evaluated: before the generation's update.
+    assert_equal_bits(restore(1).state["es"]["mean"], source["es"]["mean"])
+    begun = load_policy("killed", 1, trust=True)
+    shutil.rmtree("others")
+    poet_run(config, SETTINGS, "killed", resume=True, verbose=False)
+    assert_equal_bits(state_of(Path("killed")), whole)
+
+    observations = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    of_source = load_policy(walked / "normalized", "last", trust=True)
+    np.testing.assert_array_equal(begun(observations), of_source(observations))
+    still = config.replace({"num_generations": 1, "es.learning_rate": 1e-30})
+    still = still.replace({"init": f"{walked}/normalized"})
+    poet_run(still, SETTINGS, "still", verbose=False)
+    (niche,) = load_niches("still", trust=True)
+    np.testing.assert_array_equal(niche.policy(observations), of_source(observations))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"rollout.observation_statistics": False},
+            "is True there and False here; add",
+        ),
+        ({"init": "raw"}, "saw observations as they are, and POET keeps"),
+        ({"init": "none"}, "none"),
+    ],
+)
+def test_another_runs_policy_that_would_act_otherwise(changes, words, walked, tmp_path):
+    config = from_normalized(walked)
+    if "init" in changes:
+        changes = {"init": f"{walked}/{changes['init']}"}
+    with pytest.raises(ConfigError, match=words):
+        poet_run(config.replace(changes), SETTINGS, tmp_path / "run")
+    with pytest.raises(ConfigError, match=words):
+        poet_seeds(config.replace(changes), SETTINGS, 2, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("noise", [FullNoise(), LowRankNoise(1)])
 def test_joined_members_are_those_of_each_population(noise):
     means = [{"w": np.full((5, 4), 0.5 + i, np.float32)} for i in range(2)]
@@ -239,7 +315,7 @@ class TestBadInput:
         [
             ({"es.strategy": "snes"}, "es.strategy snes has no meaning with POET"),
             ({"rollout.observation_statistics": True}, "must be off for POET"),
-            ({"init": "runs/other"}, "init runs/other has no meaning for POET"),
+            ({"phases": (Phase(generations=1),)}, "phases have no meaning for POET"),
             (
                 {"rollout.variation_range": (("slope", 0.0, 1.0),)},
                 "rollout.variation_range has no meaning with POET",
