@@ -100,6 +100,7 @@ def settings_of(method: Method) -> PoetConfig:
     return from_json(PoetConfig, method.settings)
 
 
+_FEW = {"mutate_every": 10, "transfer_every": 10, "max_niches": 8}
 PRESET_SETTINGS = {
     "bipedal-terrain": PoetConfig(
         mutate=(
@@ -107,9 +108,16 @@ PRESET_SETTINGS = {
             ("pit-gap", 0.4, 0.0, 8.0),
             ("stump-height", 0.2, 0.0, 5.0),
         ),
-        mutate_every=10,
-        transfer_every=10,
-        max_niches=8,
+        **_FEW,
+    ),
+    # Metres. Walker2d is half as tall.
+    "walker2d-terrain": PoetConfig(
+        mutate=(
+            ("roughness", 0.3, 0.0, 5.0),
+            ("pit-gap", 0.1, 0.0, 2.0),
+            ("stump-height", 0.05, 0.0, 1.0),
+        ),
+        **_FEW,
     ),
 }
 """Of the presets that are made for it: the published mutations (uber-research/poet,

@@ -21,6 +21,7 @@ from jax_es.train_config import PolicyConfig, TrainConfig, policy_kind
 
 _ANT = ROBOT_PRESETS["ant"]["mlp"]
 _HUMANOID = ROBOT_PRESETS["humanoid"]["mlp"]
+_WALKER2D = ROBOT_PRESETS["walker2d"]["linear"]
 _POSITION = ("position",)
 
 
@@ -170,6 +171,21 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
             ),
             evaluation=EvaluationConfig(num_episodes=5),  # as published
             checkpoint_every=5,
+        ),
+        300.0,
+    ),
+    # Flat ground as well, in coarse physics. Without statistics it stays at a leap of a
+    # metre; POET goes on from a run of it (--init) and keeps that one's.
+    "walker2d-terrain": _networks(
+        replace(
+            _WALKER2D,
+            env=EnvConfig("Walker2dTerrain-v0"),
+            es=replace(_WALKER2D.es, healthy_reward_weight=1.0),
+            rollout=replace(
+                _WALKER2D.rollout, num_substeps=2, integrator="implicitfast"
+            ),
+            evaluation=EvaluationConfig(num_episodes=5),
+            max_env_steps=5_000_000,
         ),
         300.0,
     ),
