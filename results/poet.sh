@@ -1,24 +1,38 @@
 #!/usr/bin/env bash
-# POET on BipedalWalker's terrain, and the study of it: the foremost policy in 100
-# hardcore episodes, and as many on the hardest three solved terrains; plain ES from
-# scratch on these, three seeds each, with the steps that the niche's line had. One core
-# for all:
-#   results/poet.sh CORE [STEPS [EXTRA OPTIONS OF poet …]]
+# POET on the terrain of BipedalWalker or of Walker2d (WORLD: bipedal-terrain or
+# walker2d-terrain, which begins with a policy that walks on flat ground), and the study of
+# it: the foremost policy in 100 episodes of the hardest three solved terrains, and of
+# BipedalWalker's hardcore; plain ES from scratch on these three, three seeds each with the
+# steps that the niche's line had, those of the flat ground included. One core for all:
+#   results/poet.sh CORE [WORLD [STEPS [EXTRA OPTIONS OF poet …]]]
 # A stopped one goes on, and more STEPS continue POET's run. What is kept is copied
 # beside this file.
 set -euo pipefail
-core=${1:-0} steps=${2:-30000000}
-shift $(($# < 2 ? $# : 2))
+core=${1:-0} world=${2:-bipedal-terrain} steps=${3:-30000000}
+shift $(($# < 3 ? $# : 3))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 on_core=(taskset -c "${cores[core]}" "$python" -m)
-runs=runs/poet run=runs/poet/bipedal-terrain kept=results/poet/bipedal-terrain
+runs=runs/poet run=runs/poet/$world flat=runs/poet/${world%-terrain} kept=results/poet/$world
 
-resume=()
-[[ ! -e $run/config.json ]] || resume=(--resume)
-"${on_core[@]}" jax_es.poet bipedal-terrain --max-env-steps "$steps" "$@" \
-  --runs-dir "$runs" --name bipedal-terrain "${resume[@]}"
+# Trains, or goes on with, what is not finished: its folder, and what begins it.
+finish() {
+  local folder=$1 resume=()
+  shift
+  [[ ! -e $folder/finished ]] || return 0
+  [[ ! -e $folder/config.json ]] || resume=(--resume)
+  "${on_core[@]}" "$@" --runs-dir "$(dirname "$folder")" --name "$(basename "$folder")" \
+    "${resume[@]}" </dev/null
+}
+
+init=()
+if [[ $world == walker2d-terrain ]]; then
+  finish "$flat" jax_es.train "$world"
+  touch "$flat/finished"
+  init=(--init "$flat" --rollout.observation-statistics)
+fi
+finish "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
 mkdir -p "$kept"
 cp "$run"/{config.json,metrics.jsonl} "$kept"
 for figure in niches annecs; do
@@ -26,46 +40,68 @@ for figure in niches annecs; do
 done
 rm -rf "$kept/policy"  # of fewer steps
 "${on_core[@]}" jax_es.export "$run" "$kept/policy" --checkpoint last
-"${on_core[@]}" jax_es.evaluate "$run" --checkpoint last --json \
-  --episodes "${EPISODES:-100}" --variation roughness 1 --variation pit-gap-low 2 \
-  --variation pit-gap-high 3 --variation stump-height-low 1 \
-  --variation stump-height-high 2 --variation stair-height-low 1 \
-  --variation stair-height-high 1 --variation whole-sizes 1 >"$kept/hardcore.json"
 
-# A line for each terrain: niche, steps, options. A generation's steps, children and
-# transfers included, are shared by the niches that were active; a line has those from
-# the begin until its niche was solved.
-"$python" - "$run" >"$kept/hardest.txt" <<'PYTHON'
+# 100 episodes of a run in the terrain NAME=VALUE …, to standard output.
+played() {
+  local folder=$1 varied=()
+  for number in "${@:2}"; do
+    varied+=(--variation "${number%=*}" "${number#*=}")
+  done
+  "${on_core[@]}" jax_es.evaluate "$folder" --checkpoint last --json \
+    --episodes "${EPISODES:-100}" "${varied[@]}" </dev/null
+}
+
+if [[ $world == bipedal-terrain ]]; then
+  played "$run" roughness=1 pit-gap-low=2 pit-gap-high=3 stump-height-low=1 \
+    stump-height-high=2 stair-height-low=1 stair-height-high=1 whole-sizes=1 \
+    >"$kept/hardcore.json"
+fi
+
+# A line for each terrain: niche, steps, NAME=VALUE …. Hard is what is many mutations away
+# from flat ground. A generation's steps, children and transfers included, are shared by
+# the niches that were active; a line has those from the begin until its niche was solved.
+"$python" - "$run" "$flat" >"$kept/hardest.txt" <<'PYTHON'
+import json
 import sys
+from pathlib import Path
 
 import jax_es
 
-records = jax_es.read_metrics(sys.argv[1])
-solved = [n for n in jax_es.load_niches(sys.argv[1]) if n.parent >= 0 and n.solved >= 0]
-for niche in sorted(solved, key=lambda n: sum(n.terrain.values()))[-3:]:
-    steps = sum(r.env_steps / r.num_niches for r in records[: niche.solved + 1])
-    options = [
-        f"--env.kwargs.{name.replace('-', '_')} {value:g}"
+run, flat = sys.argv[1:]
+records, before = jax_es.read_metrics(run), 0
+if Path(flat).exists():
+    before = jax_es.read_metrics(flat)[-1].total_env_steps
+settings = json.loads(Path(run, "config.json").read_text())["method"][1]
+step = {name: size for name, size, *_ in settings["mutate"]}
+solved = [n for n in jax_es.load_niches(run) if n.parent >= 0 and n.solved >= 0]
+
+
+def mutations(niche):
+    """Returns how many steps away it is."""
+    return sum(
+        value / step[name.removesuffix("-low").removesuffix("-high")]
         for name, value in niche.terrain.items()
-    ]
-    print(niche.number, round(steps), *options)
+    )
+
+
+for niche in sorted(solved, key=mutations)[-3:]:
+    line = sum(r.env_steps / r.num_niches for r in records[: niche.solved + 1])
+    terrain = [f"{name}={value:g}" for name, value in niche.terrain.items()]
+    print(niche.number, round(before + line), *terrain)
 PYTHON
-while read -r niche line options; do
-  variation=${options//--env.kwargs./--variation }
-  # shellcheck disable=SC2086
-  "${on_core[@]}" jax_es.evaluate "$run" --checkpoint last \
-    --json --episodes "${EPISODES:-100}" ${variation//_/-} </dev/null >"$kept/on-$niche.json"
+while read -r -a line; do
+  niche=${line[0]} terrain=("${line[@]:2}") ranges=()
+  for number in "${terrain[@]}"; do
+    ranges+=(--rollout.variation-range "${number%=*}" "${number#*=}" "${number#*=}")
+  done
+  played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
   for seed in 0 1 2; do
-    direct=$runs/direct-$niche/seed-$seed here=results/poet/direct-$niche/seed-$seed
-    [[ ! -e $direct/finished ]] || continue
-    resume=()
-    [[ ! -e $direct/config.json ]] || resume=(--resume)
-    # shellcheck disable=SC2086
-    "${on_core[@]}" jax_es.train bipedal-terrain $options --max-env-steps "$line" \
-      --seed "$seed" --runs-dir "$runs/direct-$niche" --name "seed-$seed" "${resume[@]}" </dev/null
+    direct=$runs/$world-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
+    [[ ! -e $here/evaluation.json ]] || continue
+    finish "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" \
+      "${ranges[@]}"
     mkdir -p "$here"
-    "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" </dev/null >"$here/evaluation.json"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
-    touch "$direct/finished"
+    played "$direct" "${terrain[@]}" >"$here/evaluation.json"
   done
 done <"$kept/hardest.txt"
