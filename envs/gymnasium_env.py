@@ -7,6 +7,7 @@ end of its episode beside Gymnasium's flags, not in them. An ended environment i
 never touched, and a live one's trajectory cannot depend on it.
 """
 
+import dataclasses
 import functools
 import multiprocessing
 import signal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import _async_worker
 
@@ -23,6 +25,11 @@ from jax_es.envs.base import EpisodeVectorEnv, positive_int
 from jax_es.envs.faults import CheckedEnv, EnvironmentFailure, being_made
 
 Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
+
+_FASTER = dict.fromkeys(
+    ("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),
+    "jax_es.envs.bipedal_walker:FastBipedalWalker",
+)
 
 
 class GymnasiumVectorEnv(EpisodeVectorEnv):
@@ -78,7 +85,7 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
             # Always sync or async: a custom vector environment (CartPole has one) may
             # ignore the reset mask.
             self._vector_env: Any = gymnasium.make_vec(
-                env_id,
+                _faster(env_id),
                 num_envs,
                 vectorization_mode=vectorization_mode,
                 vector_kwargs=vector_options,
@@ -161,6 +168,13 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
         """Takes a flag of :class:`_StandStill` out of the info dictionary."""
         info.pop(f"_{name}", None)
         return info.pop(name, np.zeros(self.num_envs, bool))
+
+
+def _faster(env_id: str) -> str | EnvSpec:
+    """Returns what has the same numbers in less time, if we have it."""
+    if env_id not in _FASTER:
+        return env_id
+    return dataclasses.replace(gymnasium.spec(env_id), entry_point=_FASTER[env_id])
 
 
 def named_rows(

@@ -19,9 +19,10 @@ from gymnasium.envs.box2d.bipedal_walker import (
     TERRAIN_LENGTH,
     TERRAIN_STARTPAD,
     TERRAIN_STEP,
-    BipedalWalker,
 )
 from gymnasium.utils import EzPickle
+
+from jax_es.envs.bipedal_walker import FastBipedalWalker
 
 DEFAULT = {
     "roughness": 1.0,
@@ -68,7 +69,7 @@ HeightAt = Callable[[int], float]
 """The ground's height at so many steps of the terrain before an obstacle's end."""
 
 
-class TerrainWalker(BipedalWalker):
+class TerrainWalker(FastBipedalWalker):
     """Gymnasium's BipedalWalker; ``reset`` takes the option ``"variation"``, ``[8]``.
 
     A row has the numbers in the order of :data:`DEFAULT`. What a fall costs is also

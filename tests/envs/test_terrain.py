@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from jax_es.envs.bipedal_walker import FastBipedalWalker
 from jax_es.envs.faults import EnvironmentFailure
 from jax_es.envs.gymnasium_env import GymnasiumVectorEnv
 from jax_es.envs.make import make
@@ -50,6 +51,41 @@ def test_equals_gymnasium_to_the_bit(env_id, terrain, seed):
         assert info == ({"reward_survive": -100.0} if paid == -100 else {})
         if ended:
             break
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("env_id", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
+def test_less_python_gives_the_same_numbers(env_id, dtype):
+    """From episode to episode, with falls, and actions that are 0 or too large."""
+    theirs: gymnasium.Env = gymnasium.make(env_id).unwrapped
+    ours = FastBipedalWalker(hardcore=env_id != "BipedalWalker-v3")
+    rng, falls = np.random.default_rng(0), 0
+    for seed in range(3):
+        np.testing.assert_array_equal(
+            ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0]
+        )
+        for t in range(400):
+            action = (rng.uniform(-1.2, 1.2, 4) * (t % 3 > 0)).astype(dtype)
+            observation, *rest = ours.step(action)
+            expected, *others = theirs.step(action)
+            np.testing.assert_array_equal(observation, expected)
+            assert rest == others
+            if rest[1]:
+                falls += 1
+                break
+    assert falls
+
+
+def test_gymnasiums_ids_have_the_faster_walker():
+    env = make("BipedalWalkerHardcore-v3", 1)
+    (walker,) = (each.unwrapped for each in env._vector_env.envs)
+    assert isinstance(walker, FastBipedalWalker) and walker.hardcore
+    assert env.max_episode_steps == 2000
+    # What it draws is Gymnasium's.
+    drawn = FastBipedalWalker(render_mode="rgb_array")
+    drawn.reset(seed=0)
+    drawn.step(np.ones(4, np.float32))
+    assert drawn.render().shape == (400, 600, 3)
 
 
 def started(seed=0, **terrain):
