@@ -26,12 +26,11 @@ finish() {
     "${resume[@]}" </dev/null
 }
 
-init=() cap=()
+init=()
 if [[ $world == walker2d-terrain ]]; then
   finish "$flat" jax_es.train "$world"
   touch "$flat/finished"
-  cap=(--rollout.step-cap 500)  # of members, half of an episode
-  init=("${cap[@]}" --init "$flat" --rollout.observation-statistics)
+  init=(--init "$flat" --rollout.observation-statistics)
 fi
 finish "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
 mkdir -p "$kept"
@@ -100,7 +99,7 @@ while read -r -a line; do
     direct=$runs/$world-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
     [[ ! -e $here/evaluation.json ]] || continue
     finish "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" \
-      "${cap[@]}" "${ranges[@]}"
+      "${ranges[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
     played "$direct" "${terrain[@]}" >"$here/evaluation.json"
