@@ -14,7 +14,7 @@ from jax_es.envs.base import EpisodeVectorEnv, is_atari
 from jax_es.envs.faults import being_made
 from jax_es.envs.gymnasium_env import GymnasiumVectorEnv, Wrappers
 from jax_es.envs.mujoco_env import MujocoVectorEnv
-from jax_es.envs.robot import registered_task
+from jax_es.envs.robot import own_numbers, registered_task
 from jax_es.envs.tetris import ENV_ID as TETRIS
 from jax_es.envs.tetris import TetrisVectorEnv
 
@@ -40,8 +40,9 @@ def make(
         num_threads: threads that step them, for engines that have threads; by default
             all the CPUs this process may use.
         wrappers: functions applied to each environment, the innermost first.
-        kwargs: arguments of the environment itself. With these or with wrappers it is
-            Gymnasium's own, whatever engine the id has else.
+        kwargs: arguments of the environment itself. With wrappers, or with other of
+            these than a robot's own variations, it is Gymnasium's own, whatever engine
+            the id has else.
         physics: ``num_substeps`` and ``integrator`` of
             :class:`jax_es.envs.mujoco_env.MujocoVectorEnv`, and of no other engine.
         **options: further arguments of :class:`jax_es.envs.mujoco_env.MujocoVectorEnv`,
@@ -77,16 +78,18 @@ def make(
             "games; leave them out, or register an environment of your own"
         )
     is_known = env_id in gymnasium.registry or _names_module(env_id)
+    registered = functools.partial(
+        _make_registered, env_id, num_envs, num_threads, wrappers, kwargs or {}, physics
+    )
     if is_known and (kwargs or wrappers):
-        options |= {"wrappers": wrappers, **(kwargs or {})}
-        return _make_registered(env_id, num_envs, num_threads, physics, options)
+        return registered(options)
     if env_id in MujocoVectorEnv.supported:
         return MujocoVectorEnv(env_id, num_envs, num_threads, **options, **physics)
     if is_atari(env_id):
         _refuse(physics, env_id)
         return AtariVectorEnv(env_id, num_envs, num_threads, **options)
     if is_known:
-        return _make_registered(env_id, num_envs, num_threads, physics, options)
+        return registered(options)
     raise ValueError(f"env_id: no environment {env_id!r}{_hint(env_id)}")
 
 
@@ -125,6 +128,8 @@ def _make_registered(
     env_id: str,
     num_envs: int,
     num_threads: int | None,
+    wrappers: Wrappers,
+    kwargs: dict[str, Any],
     physics: dict[str, Any],
     options: dict[str, Any],
 ) -> EpisodeVectorEnv:
@@ -134,9 +139,13 @@ def _make_registered(
         if module:
             with being_made(env_id, ()):
                 importlib.import_module(module)
-        if registered_task(env_id) and "wrappers" not in options:
-            return MujocoVectorEnv(env_id, num_envs, num_threads, **options, **physics)
+        task = registered_task(env_id)
+        numbers = own_numbers(task, kwargs) if task else {}
+        if task and not wrappers and len(numbers) == len(kwargs):
+            options |= {"numbers": numbers, **physics}
+            return MujocoVectorEnv(env_id, num_envs, num_threads, **options)
         _refuse(physics, env_id)
+        options |= {"wrappers": wrappers, **kwargs}
         return GymnasiumVectorEnv(env_id, num_envs, num_threads=num_threads, **options)
     except gymnasium.error.DependencyNotInstalled as error:
         message = f"env_id: {env_id} needs a package that is not installed: {error}"

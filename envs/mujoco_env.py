@@ -14,6 +14,7 @@ and writing the concatenation as float32 costs no more than writing it as float6
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, get_args
 
 import gymnasium
@@ -28,7 +29,7 @@ from jax_es.envs.faults import being_made, blamed
 from jax_es.envs.gait import PARTS, Gait, feet_of
 from jax_es.envs.mujoco_batch import ContactForceBatch
 from jax_es.envs.mujoco_tasks import TASKS
-from jax_es.envs.robot import check, registered_task
+from jax_es.envs.robot import check, registered_task, with_numbers
 from jax_es.envs.variations import NEUTRAL, Variations, rows
 
 # The kinds from here on: NaN, infinite or huge qpos, qvel, qacc and ctrl.
@@ -63,6 +64,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_substeps: physics steps in one environment step, in coarse physics
             (:mod:`jax_es.envs.coarse`); by default the task's.
         integrator: of coarse physics; by default the task's.
+        numbers: variations of the task's own in episodes without one, by their names.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
     its strength in the episode, 1 where it is whole and 0 where it is broken; or what
@@ -88,6 +90,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         descriptor: str | Sequence[int] = (),
         num_substeps: int | None = None,
         integrator: Integrator | None = None,
+        numbers: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Compiles the model and allocates the simulations."""
         task = TASKS.get(env_id) or registered_task(env_id)
@@ -96,6 +99,7 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 f"env_id: got {env_id!r}, expected one of {', '.join(TASKS)}, or what "
                 "jax_es.envs.robot.register registered"
             )
+        task = with_numbers(task, numbers)
         if num_substeps is not None:
             positive_int("num_substeps", num_substeps)
         if integrator not in (None, *get_args(Integrator)):
@@ -123,6 +127,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 self._task.expanded(self._batch.expand)
             if env_id not in TASKS:
                 check(env_id, self._task, model)
+        if numbers:  # before an episode does
+            self._task.begin(0, self._task.variations, np.random.default_rng(0))
         self.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]

@@ -11,6 +11,7 @@ Gymnasium's (:mod:`jax_es.envs.robot_env`).
 import atexit
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,26 @@ def registered_task(env_id: str) -> type[MujocoTask] | None:
     if spec is None or spec.entry_point != _ENTRY_POINT:
         return None
     return task_of(spec.kwargs["task"])
+
+
+def own_numbers(task: type[MujocoTask], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those arguments that are variations of the task's own, by their names.
+
+    An argument is spelled with ``_`` for ``-``.
+    """
+    named = {name.replace("_", "-"): value for name, value in kwargs.items()}
+    return {name: value for name, value in named.items() if name in task.variations}
+
+
+def with_numbers(
+    task: type[MujocoTask], numbers: Mapping[str, float]
+) -> type[MujocoTask]:
+    """Returns a task whose episodes have other numbers where no variation is given."""
+    if not numbers:
+        return task
+    variations = {**task.variations, **numbers}
+    changed = {"__module__": task.__module__, "variations": variations}
+    return type(task.__name__, (task,), changed)
 
 
 def write_model(name: str, text: str) -> Path:

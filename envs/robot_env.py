@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from jax_es.envs.robot import check, task_of
+from jax_es.envs.robot import check, own_numbers, task_of, with_numbers
 
 
 class RobotEnv(MujocoEnv):
@@ -19,7 +19,8 @@ class RobotEnv(MujocoEnv):
         task: where the class is, ``"module:Name"``.
         render_mode: as Gymnasium's.
         terminate_when_unhealthy: whether an unhealthy state ends the episode.
-        **options: further arguments of ``MujocoEnv``, such as ``camera_name``.
+        **options: further arguments of ``MujocoEnv``, such as ``camera_name``, and the
+            task's own variations, such as ``pit_gap_high=1.0``.
 
     ``reset`` takes the option ``"variation"``, the task's own numbers in their order.
     """
@@ -37,6 +38,10 @@ class RobotEnv(MujocoEnv):
     ) -> None:
         """Compiles the model."""
         made = task_of(task)
+        numbers = own_numbers(made, options)
+        for name in numbers:
+            del options[name.replace("-", "_")]
+        made = with_numbers(made, numbers)
         path = str(made.model_path())
         super().__init__(path, made.num_substeps, None, render_mode, **options)
         # The fields as a batch of one; MjData's arrays stay where they are.

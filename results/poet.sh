@@ -90,18 +90,18 @@ for niche in sorted(solved, key=mutations)[-3:]:
     print(niche.number, round(before + line), *terrain)
 PYTHON
 while read -r -a line; do
-  niche=${line[0]} terrain=("${line[@]:2}") ranges=()
-  for number in "${terrain[@]}"; do
-    ranges+=(--rollout.variation-range "${number%=*}" "${number#*=}" "${number#*=}")
+  niche=${line[0]} terrain=("${line[@]:2}") ground=()
+  for number in "${terrain[@]//-/_}"; do
+    ground+=("--env.kwargs.${number%=*}" "${number#*=}")
   done
   played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
   for seed in 0 1 2; do
     direct=$runs/$world-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
     [[ ! -e $here/evaluation.json ]] || continue
-    finish "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" \
-      "${ranges[@]}"
+    finish "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" "${ground[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
-    played "$direct" "${terrain[@]}" >"$here/evaluation.json"
+    "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
+      </dev/null >"$here/evaluation.json"
   done
 done <"$kept/hardest.txt"

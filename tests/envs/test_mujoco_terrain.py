@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_es.envs.make import make
+from jax_es.envs.mujoco_env import MujocoVectorEnv
 from jax_es.envs.mujoco_terrain import METRE, SIGHTS, Walker2dTerrain, ground
 
 ENV_ID = "Walker2dTerrain-v0"
@@ -131,3 +132,30 @@ def test_grounds_are_drawn_from_their_ranges():
 def test_numbers_out_of_range(one, changed, words):
     with pytest.raises(ValueError, match=words):
         one.reset(options={"variation": [*{**FLAT, **changed}.values()]})
+
+
+def test_arguments_are_the_ground_of_episodes_without_a_variation():
+    """On threads as in Gymnasium's own environment, in coarse physics, too."""
+    kwargs = {"roughness": 0.5, "pit_gap_high": 0.3}
+    env = make(ENV_ID, 2, kwargs=kwargs, physics={"num_substeps": 2})
+    assert isinstance(env, MujocoVectorEnv)
+    given = {"roughness": 0.5, "pit-gap-high": 0.3}
+    assert env.variations.items() >= {**FLAT, **given}.items()
+    theirs = gymnasium.make(ENV_ID, render_mode="rgb_array", **kwargs)
+    expected, _ = theirs.reset(seed=3)
+    observations, _ = env.reset(seed=[3, 4])
+    np.testing.assert_array_equal(observations[0], expected.astype(np.float32))
+    rows = env.named_variations({"roughness": [0.5, 0.0], "pit-gap-high": 0.3}, 2)
+    again, _ = env.reset(seed=[3, 3], options={"variation": rows})
+    np.testing.assert_array_equal(again[0], observations[0])
+    flat = make(ENV_ID, 1)
+    varied, _ = flat.reset(
+        seed=[3], options={"variation": flat.named_variations(given, 1)}
+    )
+    np.testing.assert_array_equal(varied, again[:1])
+    env.close()
+    theirs.close()
+    with pytest.raises(TypeError, match="argument 'ruffness'"):
+        make(ENV_ID, 1, kwargs={"ruffness": 1.0})
+    with pytest.raises(ValueError, match="roughness -1: expected a number at least 0"):
+        make(ENV_ID, 1, kwargs={"roughness": -1.0})
