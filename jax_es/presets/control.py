@@ -138,7 +138,13 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
             evaluation_episodes=5,
             physics={"step_cap": 400},
             phases=(
-                Phase(return_reached=250.0, env_steps=1_500_000),
+                # Seeds 0 and 1 were at 50 and 40, seed 2 stayed at 10.
+                Phase(
+                    return_reached=250.0,
+                    env_steps=1_500_000,
+                    restart_below=20.0,
+                    restart_steps=1_000_000,
+                ),
                 Phase(changes=_WHOLE_WALKS, env_steps=3_000_000),
                 Phase(changes={**_WHOLE_WALKS, "es.sigma": 0.05}),
             ),
