@@ -6,6 +6,7 @@ progress of Wang et al. 2020 (arXiv 2003.08536).
 
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,10 @@ from jax_es.niches.selection import (
 )
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Improved, Trials
-from jax_es.rollout.observation_statistics import ObservationStatistics
+from jax_es.rollout.observation_statistics import (
+    ObservationStatistics,
+    constant_entries,
+)
 from jax_es.rollout.streams import stream
 from jax_es.runs.records import GenerationRecord
 from jax_es.training.build import draw_weights
@@ -102,6 +106,15 @@ class Poet(MethodTraining):
                 "keeps that; add --rollout.no-observation-statistics.",
             )
             self._trials.statistics = source.statistics
+            hidden = int(constant_entries(source.statistics).sum())
+            if hidden and self.config.rollout.hide_constants:
+                warnings.warn(
+                    f"--init: {hidden} numbers of the observation never varied in "
+                    f"{source.path}, and policies will not see them in any niche; if "
+                    "they tell of the terrain, vary it there (--rollout.variation-range)"
+                    ".",
+                    stacklevel=2,
+                )
         self._begin(jax.tree.map(jnp.asarray, source.mean))
 
     @property

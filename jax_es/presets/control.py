@@ -180,15 +180,23 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
         ),
         300.0,
     ),
-    # Flat ground as well, in coarse physics. Without statistics it stays at a leap of a
-    # metre; POET goes on from a run of it (--init) and keeps that one's.
+    # Nearly flat ground, in coarse physics. Without statistics it stays at a leap of a
+    # metre; POET goes on from a run of it (--init) and keeps that one's, which must have
+    # seen that the ground varies.
     "walker2d-terrain": _networks(
         replace(
             _WALKER2D,
             env=EnvConfig("Walker2dTerrain-v0"),
             es=replace(_WALKER2D.es, healthy_reward_weight=1.0),
             rollout=replace(
-                _WALKER2D.rollout, num_substeps=2, integrator="implicitfast"
+                _WALKER2D.rollout,
+                num_substeps=2,
+                integrator="implicitfast",
+                variation_range=(
+                    ("roughness", 0.0, 0.2),
+                    ("pit-gap-high", 0.0, 0.1),
+                    ("stump-height-high", 0.0, 0.05),
+                ),
             ),
             evaluation=EvaluationConfig(num_episodes=5),
             max_env_steps=5_000_000,

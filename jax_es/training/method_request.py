@@ -16,10 +16,13 @@ from jax_es.train_config import CustomPolicyConfig, TrainConfig
 def preset_of_method(line: CommandLine, name: str) -> TrainConfig:
     """Returns a preset as a method takes it whose policies are kept beside others.
 
-    They see observations as they are, and the run has no phases.
+    They see observations as they are, and the run has no phases and varies nothing of
+    its own.
     """
     config = preset(name, line.kind)
-    rollout = dataclasses.replace(config.rollout, observation_statistics=False)
+    rollout = dataclasses.replace(
+        config.rollout, observation_statistics=False, variation_range=()
+    )
     config = dataclasses.replace(config, rollout=rollout, phases=())
     if isinstance(config.policy, CustomPolicyConfig):
         from jax_es.training.custom_policy import with_options  # late: it loads JAX
