@@ -110,9 +110,8 @@ class Poet(MethodTraining):
             if hidden and self.config.rollout.hide_constants:
                 warnings.warn(
                     f"--init: {hidden} numbers of the observation never varied in "
-                    f"{source.path}, and policies will not see them in any niche; if "
-                    "they tell of the terrain, vary it there (--rollout.variation-range)"
-                    ".",
+                    f"{source.path}, and no policy will see them; if they tell of the "
+                    "terrain, vary it there (--rollout.variation-range).",
                     stacklevel=2,
                 )
         self._begin(jax.tree.map(jnp.asarray, source.mean))

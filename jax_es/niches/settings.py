@@ -110,8 +110,8 @@ PRESET_SETTINGS = {
         ),
         **_FEW,
     ),
-    # Metres, about the same for its size: Walker2d is half as tall. In a trial with half
-    # of these steps and the published 340 most niches were solved as soon as they began.
+    # Metres, about the same for its size: Walker2d is half as tall. In a trial with
+    # half of these steps and the published 340 most niches were solved at once.
     "walker2d-terrain": PoetConfig(
         mutate=(
             ("roughness", 0.6, 0.0, 5.0),
@@ -122,5 +122,6 @@ PRESET_SETTINGS = {
         **_FEW,
     ),
 }
-"""Of the presets that are made for it: the published mutations (uber-research/poet,
-``reproduce_ops.py``), more often and in fewer niches, for a few core-hours."""
+"""Of the presets that are made for it: on BipedalWalker the published mutations
+(uber-research/poet, ``reproduce_ops.py``), more often and in fewer niches, for a few
+core-hours."""

@@ -138,13 +138,7 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
             evaluation_episodes=5,
             physics={"step_cap": 400},
             phases=(
-                # Seeds 0 and 1 were at 50 and 40, seed 2 stayed at 10.
-                Phase(
-                    return_reached=250.0,
-                    env_steps=1_500_000,
-                    restart_below=20.0,
-                    restart_steps=1_000_000,
-                ),
+                Phase(return_reached=250.0, env_steps=1_500_000),
                 Phase(changes=_WHOLE_WALKS, env_steps=3_000_000),
                 Phase(changes={**_WHOLE_WALKS, "es.sigma": 0.05}),
             ),
@@ -181,8 +175,8 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
         300.0,
     ),
     # Nearly flat ground, in coarse physics. Without statistics it stays at a leap of a
-    # metre; POET goes on from a run of it (--init) and keeps that one's, which must have
-    # seen that the ground varies.
+    # metre; POET goes on from a run of it (--init) and keeps that one's, so that it must
+    # have seen that ground varies.
     "walker2d-terrain": _networks(
         replace(
             _WALKER2D,
