@@ -81,7 +81,8 @@ class FastBipedalWalker(BipedalWalker):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Takes a step."""
-        if self.render_mode is not None or not isinstance(action, np.ndarray):
+        is_usual = isinstance(action, np.ndarray) and action.shape == (4,)
+        if self.render_mode is not None or self.hull is None or not is_usual:
             return super().step(action)
         if self.prev_shaping is None:
             self._begin()

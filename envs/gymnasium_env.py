@@ -26,10 +26,11 @@ from jax_es.envs.faults import CheckedEnv, EnvironmentFailure, being_made
 
 Wrappers = Sequence[Callable[[gymnasium.Env], gymnasium.Wrapper]]
 
-_FASTER = dict.fromkeys(
-    ("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),
-    "jax_es.envs.bipedal_walker:FastBipedalWalker",
-)
+_FASTER = {
+    "gymnasium.envs.box2d.bipedal_walker:BipedalWalker": (
+        "jax_es.envs.bipedal_walker:FastBipedalWalker"
+    )
+}
 
 
 class GymnasiumVectorEnv(EpisodeVectorEnv):
@@ -172,9 +173,9 @@ class GymnasiumVectorEnv(EpisodeVectorEnv):
 
 def _faster(env_id: str) -> str | EnvSpec:
     """Returns what has the same numbers in less time, if we have it."""
-    if env_id not in _FASTER:
-        return env_id
-    return dataclasses.replace(gymnasium.spec(env_id), entry_point=_FASTER[env_id])
+    spec = gymnasium.registry.get(env_id)
+    ours = _FASTER.get(str(spec.entry_point)) if spec else None
+    return env_id if ours is None else dataclasses.replace(spec, entry_point=ours)
 
 
 def named_rows(

@@ -162,7 +162,7 @@ def _refuse(physics: dict[str, Any], env_id: str) -> None:
     if given:
         raise ValueError(
             f"{given}: no coarse physics for {env_id}, which does not run on MuJoCo's "
-            "threads (with wrappers or arguments of its own no task does); leave it "
+            "threads (no task does with wrappers, or with arguments other than a robot's variations); leave it "
             "None (--rollout.num-substeps None --rollout.integrator None)"
         )
 

@@ -64,7 +64,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
         num_substeps: physics steps in one environment step, in coarse physics
             (:mod:`jax_es.envs.coarse`); by default the task's.
         integrator: of coarse physics; by default the task's.
-        numbers: variations of the task's own in episodes without one, by their names.
+        numbers: variations of the task's own in episodes without one, by their names,
+            in which ``_`` may stand for ``-``.
 
     ``reset`` takes the option ``"variation"``, ``[num_envs, A]``: each motor's share of
     its strength in the episode, 1 where it is whole and 0 where it is broken; or what
@@ -128,7 +129,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
             if env_id not in TASKS:
                 check(env_id, self._task, model)
         if numbers:  # before an episode does
-            self._task.begin(0, self._task.variations, np.random.default_rng(0))
+            with blamed(f"environment {env_id}", "when it was made", (ValueError,)):
+                self._task.begin(0, self._task.variations, np.random.default_rng(0))
         self.terminate_when_unhealthy = terminate_when_unhealthy
         self._initial_state = self._batch.state[0].copy()
         self._num_unstable = self._batch.warning[:, _FIRST_UNSTABLE:, 1]

@@ -60,21 +60,37 @@ def registered_task(env_id: str) -> type[MujocoTask] | None:
 
 
 def own_numbers(task: type[MujocoTask], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those arguments that are variations of the task's own, by their names.
+    """Returns those arguments that are variations of the task's own, as they were given.
 
-    An argument is spelled with ``_`` for ``-``.
+    Raises:
+        ValueError: one is no number.
     """
-    named = {name.replace("_", "-"): value for name, value in kwargs.items()}
-    return {name: value for name, value in named.items() if name in task.variations}
+    own = {name: kwargs[name] for name in kwargs if _variation(task, name) is not None}
+    for name, value in own.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{name} {value!r}: expected a number")
+    return own
+
+
+def _variation(task: type[MujocoTask], argument: str) -> str | None:
+    """Returns whose value an argument is, which may be spelled with _ for -."""
+    names = [argument, argument.replace("_", "-")]
+    return next((name for name in names if name in task.variations), None)
 
 
 def with_numbers(
     task: type[MujocoTask], numbers: Mapping[str, float]
 ) -> type[MujocoTask]:
-    """Returns a task whose episodes have other numbers where no variation is given."""
+    """Returns a task whose episodes have other numbers where no variation is given.
+
+    Args:
+        task: which one.
+        numbers: as :func:`own_numbers` returns them.
+    """
     if not numbers:
         return task
-    variations = {**task.variations, **numbers}
+    named = {_variation(task, name): value for name, value in numbers.items()}
+    variations = {**task.variations, **named}
     changed = {"__module__": task.__module__, "variations": variations}
     return type(task.__name__, (task,), changed)
 

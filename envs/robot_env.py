@@ -39,8 +39,7 @@ class RobotEnv(MujocoEnv):
         """Compiles the model."""
         made = task_of(task)
         numbers = own_numbers(made, options)
-        for name in numbers:
-            del options[name.replace("-", "_")]
+        options = {name: options[name] for name in options if name not in numbers}
         made = with_numbers(made, numbers)
         path = str(made.model_path())
         super().__init__(path, made.num_substeps, None, render_mode, **options)

@@ -30,6 +30,8 @@ init=()
 if [[ $world == walker2d-terrain ]]; then
   finish "$flat" jax_es.train "$world"
   touch "$flat/finished"
+  mkdir -p "$kept/flat"
+  cp "$flat"/{config.json,metrics.jsonl} "$kept/flat"
   init=(--init "$flat" --rollout.observation-statistics)
 fi
 finish "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
@@ -91,8 +93,9 @@ for niche in sorted(solved, key=mutations)[-3:]:
 PYTHON
 while read -r -a line; do
   niche=${line[0]} terrain=("${line[@]:2}") ground=()
-  for number in "${terrain[@]//-/_}"; do
-    ground+=("--env.kwargs.${number%=*}" "${number#*=}")
+  for number in "${terrain[@]}"; do
+    name=${number%=*}
+    ground+=("--env.kwargs.${name//-/_}" "${number#*=}")
   done
   played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
   for seed in 0 1 2; do
@@ -102,6 +105,7 @@ while read -r -a line; do
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
     "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
-      </dev/null >"$here/evaluation.json"
+      </dev/null >"$here/evaluation.part"
+    mv "$here"/evaluation.{part,json}
   done
 done <"$kept/hardest.txt"

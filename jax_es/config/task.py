@@ -74,7 +74,8 @@ class EnvConfig:
         default_factory=dict
     )
     """Arguments of the environment itself, each as --env.kwargs.NAME VALUE. MuJoCo's
-    tasks then run on Gymnasium's own environments, which are slower."""
+    tasks then run on Gymnasium's own environments, which are slower, unless they are
+    variations of a robot's own."""
     wrappers: tuple[str, ...] = ()
     """Gymnasium wrappers without arguments, or functions that wrap, the innermost
     first: module:Name, as gymnasium.wrappers:FlattenObservation."""

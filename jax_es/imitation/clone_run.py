@@ -8,6 +8,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError, optional, require
+from jax_es.checks import ConfigError, optional, require, spelled
 from jax_es.cli.progress import Progress, nothing_left, opening
 from jax_es.imitation import windows
 from jax_es.imitation.cloning import Cloner, CloningState
@@ -186,8 +187,16 @@ def _statistics(
     """Returns what observations are normalised by, if they are."""
     if not config.rollout.observation_statistics:
         return None
-    if source is not None and source.statistics is not None:
-        return source.statistics
+    if source is not None:
+        if source.statistics is not None:
+            return source.statistics
+        warnings.warn(
+            spelled(
+                f"--init: θ of {source.path} saw observations as they are; they are "
+                "normalised here. --rollout.no-observation-statistics leaves them."
+            ),
+            stacklevel=2,
+        )
     require(
         len(episodes.lengths) > 0,
         "rollout.observation_statistics are those of a dataset, or of the run that "

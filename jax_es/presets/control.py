@@ -175,8 +175,8 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
         300.0,
     ),
     # Nearly flat ground, in coarse physics. Without statistics it stays at a leap of a
-    # metre; POET goes on from a run of it (--init) and keeps that one's, so that it must
-    # have seen that ground varies.
+    # metre; POET goes on from a run of it (--init) and keeps that one's, which is why
+    # the ground varies.
     "walker2d-terrain": _networks(
         replace(
             _WALKER2D,

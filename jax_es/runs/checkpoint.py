@@ -72,7 +72,8 @@ one, ``transfers`` ``[t, 3]`` (generation, source, target) and ``niches``: of ea
 ever was ``number``, ``parent``, ``created``, ``solved``, ``retired`` (generations, −1
 for never), ``is_novel``, ``terrain`` ``[n, V]``, and its last scores; ``niches/es`` is
 the strategy's state of the active ones, ``niches/left`` the θ of the others, each with
-a leading axis in the order of their numbers.
+a leading axis in the order of their numbers. ``observation_statistics`` are those of
+the run that the first θ came from, if it saw through some.
 
 Leaves are stored as NumPy arrays with their exact bits (``state_arrays.py``). Bare
 Orbax reads a step as nested dictionaries of them::

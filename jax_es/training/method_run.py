@@ -158,8 +158,8 @@ def run_method(
             begins = f"Resuming after generation {training.generation}:"
         else:
             run.create(config, preset, method=method, **of_source)
-            if of_source:  # the other run may be gone on a resume
-                checkpoints.save(0, training.state())
+        if of_source:  # the other run may be gone on a resume
+            checkpoints.save(0, training.state())
         details = kind.details(training)
         progress = session_progress(
             config,

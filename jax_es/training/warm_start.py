@@ -137,9 +137,11 @@ def _check_acts_alike(trained: TrainedMean, parts: EvaluationParts) -> None:
 def find_sources(parts: EvaluationParts, seeds: range) -> Iterator[TrainedMean]:
     """Finds where the run of each seed begins; nothing without ``init``."""
     init = parts.config.init
-    for seed in seeds if init is not None else ():
+    if init is None:
+        return
+    for seed in seeds:
         one = dataclasses.replace(parts.config, seed=seed)
-        yield find_source(str(init), dataclasses.replace(parts, config=one))
+        yield find_source(init, dataclasses.replace(parts, config=one))
 
 
 def first_state(parts: Parts, source: TrainedMean) -> TrainState:

@@ -155,6 +155,11 @@ def test_arguments_are_the_ground_of_episodes_without_a_variation():
     np.testing.assert_array_equal(varied, again[:1])
     env.close()
     theirs.close()
+    hyphened = gymnasium.make(ENV_ID, **{"pit-gap-high": 0.3, "roughness": 0.5})
+    np.testing.assert_array_equal(hyphened.reset(seed=3)[0], expected)
+    hyphened.close()
+    with pytest.raises(ValueError, match="roughness 'abc': expected a number"):
+        make(ENV_ID, 1, kwargs={"roughness": "abc"})
     with pytest.raises(TypeError, match="argument 'ruffness'"):
         make(ENV_ID, 1, kwargs={"ruffness": 1.0})
     with pytest.raises(ValueError, match="roughness -1: expected a number at least 0"):

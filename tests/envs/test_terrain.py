@@ -1,5 +1,7 @@
 """BipedalWalker's terrain: Gymnasium's own at both settings, and by numbers between."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -81,6 +83,12 @@ def test_gymnasiums_ids_have_the_faster_walker():
     (walker,) = (each.unwrapped for each in env._vector_env.envs)
     assert isinstance(walker, FastBipedalWalker) and walker.hardcore
     assert env.max_episode_steps == 2000
+    # Not what somebody else registered under such an id.
+    spec = gymnasium.spec("CartPole-v1")
+    other = dataclasses.replace(spec, entry_point=spec.entry_point)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(gymnasium.registry, "BipedalWalker-v3", other)
+        assert make("BipedalWalker-v3", 1).single_observation_space.shape == (4,)
     # What it draws is Gymnasium's.
     drawn = FastBipedalWalker(render_mode="rgb_array")
     drawn.reset(seed=0)

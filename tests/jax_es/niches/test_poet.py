@@ -173,8 +173,9 @@ def walked(stay_as_configured, slopes, tmp_path_factory):
 
 
 def from_normalized(runs, **changes):
-    changes |= {"init": f"{runs}/normalized", "rollout.observation_statistics": True}
-    return CONFIG.replace({**changes, "init_checkpoint": "last"})
+    changes |= {"init": f"{runs}/normalized", "init_checkpoint": "last"}
+    changes |= {"rollout.observation_statistics": True, "rollout.hide_constants": False}
+    return CONFIG.replace(changes)
 
 
 def test_the_first_niche_begins_with_another_runs_policy(walked, monkeypatch):
@@ -212,6 +213,13 @@ def test_the_first_niche_begins_with_another_runs_policy(walked, monkeypatch):
     poet_run(still, SETTINGS, "still", verbose=False)
     (niche,) = load_niches("still", trust=True)
     np.testing.assert_array_equal(niche.policy(observations), of_source(observations))
+
+
+def test_what_never_varied_is_hidden_from_all_niches(walked):
+    config = from_normalized(walked, num_generations=1)
+    config = config.replace({"rollout.hide_constants": True})
+    with pytest.warns(UserWarning, match="1 numbers of the observation never varied"):
+        poet_run(config, SETTINGS, "hidden", verbose=False)
 
 
 @pytest.mark.parametrize(
