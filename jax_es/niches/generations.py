@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import require
+from jax_es.checks import ConfigError
 from jax_es.es.novelty import novelty
 from jax_es.niches.mutation import Mutator
 from jax_es.niches.niche import (
@@ -99,14 +99,15 @@ class Poet(MethodTraining):
 
     def start_from(self, source: TrainedMean) -> None:
         """Takes another run's θ and, for good, the statistics that it saw through."""
+        seen = source.statistics
         if self.config.rollout.observation_statistics:
-            require(
-                source.statistics is not None and bool(source.statistics.count > 0),
-                f"--init: θ of {source.path} saw observations as they are, and POET "
-                "keeps that; add --rollout.no-observation-statistics.",
-            )
-            self._trials.statistics = source.statistics
-            hidden = int(constant_entries(source.statistics).sum())
+            if seen is None or not seen.count:
+                raise ConfigError(
+                    f"--init: θ of {source.path} saw observations as they are, and "
+                    "POET keeps that; add --rollout.no-observation-statistics."
+                )
+            self._trials.statistics = seen
+            hidden = int(constant_entries(seen).sum())
             if hidden and self.config.rollout.hide_constants:
                 warnings.warn(
                     f"--init: {hidden} numbers of the observation never varied in "

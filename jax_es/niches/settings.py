@@ -100,7 +100,7 @@ def settings_of(method: Method) -> PoetConfig:
     return from_json(PoetConfig, method.settings)
 
 
-_FEW = {"mutate_every": 10, "transfer_every": 10, "max_niches": 8}
+_FEW: dict[str, Any] = {"mutate_every": 10, "transfer_every": 10, "max_niches": 8}
 PRESET_SETTINGS = {
     "bipedal-terrain": PoetConfig(
         mutate=(
