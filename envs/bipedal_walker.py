@@ -40,7 +40,7 @@ class _Beam(Box2D.b2.rayCastCallback):
         super().__init__()
         self._own = own
 
-    def ReportFixture(  # noqa: N802 (Box2D's name)
+    def ReportFixture(
         self, fixture: Any, point: Any, normal: Any, fraction: float
     ) -> float:
         """Passes through the walker itself."""
@@ -59,7 +59,7 @@ class _Contacts(Box2D.b2.contactListener):
         self._hull = int(walker.hull.this)
         self._feet = {int(walker.legs[i].this): walker.legs[i] for i in (1, 3)}
 
-    def BeginContact(self, contact: Any) -> None:  # noqa: N802
+    def BeginContact(self, contact: Any) -> None:
         """A foot or the hull comes down."""
         for fixture in (contact.fixtureA, contact.fixtureB):
             body = int(fixture.body.this)
@@ -68,7 +68,7 @@ class _Contacts(Box2D.b2.contactListener):
             elif body in self._feet:
                 self._feet[body].ground_contact = True
 
-    def EndContact(self, contact: Any) -> None:  # noqa: N802
+    def EndContact(self, contact: Any) -> None:
         """A foot is lifted."""
         for fixture in (contact.fixtureA, contact.fixtureB):
             foot = self._feet.get(int(fixture.body.this))

@@ -162,8 +162,9 @@ def _refuse(physics: dict[str, Any], env_id: str) -> None:
     if given:
         raise ValueError(
             f"{given}: no coarse physics for {env_id}, which does not run on MuJoCo's "
-            "threads (no task does with wrappers, or with arguments other than a robot's variations); leave it "
-            "None (--rollout.num-substeps None --rollout.integrator None)"
+            "threads (no task does with wrappers, or with arguments other than a "
+            "robot's variations); leave it None (--rollout.num-substeps None "
+            "--rollout.integrator None)"
         )
 
 

@@ -60,7 +60,7 @@ def registered_task(env_id: str) -> type[MujocoTask] | None:
 
 
 def own_numbers(task: type[MujocoTask], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those arguments that are variations of the task's own, as they were given.
+    """Returns those arguments, as they were given, that are the task's own variations.
 
     Raises:
         ValueError: one is no number.
