@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # POET on the terrain of BipedalWalker or of Walker2d (WORLD: bipedal-terrain or
-# walker2d-terrain, which begins with a policy that walks on flat ground), and the study of
-# it: the foremost policy in 100 episodes of the hardest three solved terrains, and of
+# walker2d-terrain, which begins with a policy that walks on nearly flat ground), and the study
+# of it: the foremost policy in 100 episodes of the hardest three solved terrains, and of
 # BipedalWalker's hardcore; plain ES from scratch on these three, three seeds each with the
 # steps that the niche's line had, those of the flat ground included. One core for all:
 #   results/poet.sh CORE [WORLD [STEPS [EXTRA OPTIONS OF poet …]]]
@@ -16,8 +16,8 @@ mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity
 on_core=(taskset -c "${cores[core]}" "$python" -m)
 runs=runs/poet run=runs/poet/$world flat=runs/poet/${world%-terrain} kept=results/poet/$world
 
-# Trains, or goes on with, what is not finished: its folder, and what begins it.
-finish() {
+# Begins a run, or goes on with it, unless it is finished: its folder, and what begins it.
+go_on() {
   local folder=$1 resume=()
   shift
   [[ ! -e $folder/finished ]] || return 0
@@ -28,13 +28,13 @@ finish() {
 
 init=()
 if [[ $world == walker2d-terrain ]]; then
-  finish "$flat" jax_es.train "$world"
+  go_on "$flat" jax_es.train "$world"
   touch "$flat/finished"
   mkdir -p "$kept/flat"
   cp "$flat"/{config.json,metrics.jsonl} "$kept/flat"
   init=(--init "$flat" --rollout.observation-statistics)
 fi
-finish "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
+go_on "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
 mkdir -p "$kept"
 cp "$run"/{config.json,metrics.jsonl} "$kept"
 for figure in niches annecs; do
@@ -100,12 +100,12 @@ while read -r -a line; do
   played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
   for seed in 0 1 2; do
     direct=$runs/$world-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
-    [[ ! -e $here/evaluation.json ]] || continue
-    finish "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" "${ground[@]}"
+    [[ ! -e $direct/finished ]] || continue
+    go_on "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" "${ground[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
     "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
-      </dev/null >"$here/evaluation.part"
-    mv "$here"/evaluation.{part,json}
+      </dev/null >"$here/evaluation.json"
+    touch "$direct/finished"
   done
 done <"$kept/hardest.txt"

@@ -230,7 +230,7 @@ def test_what_never_varied_is_hidden_from_all_niches(walked):
             "is True there and False here; add",
         ),
         ({"init": "raw"}, "saw observations as they are, and POET keeps"),
-        ({"init": "none"}, "none"),
+        ({"init": "none"}, "none is not a run"),
     ],
 )
 def test_another_runs_policy_that_would_act_otherwise(changes, words, walked, tmp_path):
