@@ -100,7 +100,8 @@ class MujocoVectorEnv(EpisodeVectorEnv):
                 f"env_id: got {env_id!r}, expected one of {', '.join(TASKS)}, or what "
                 "jax_es.envs.robot.register registered"
             )
-        task = with_numbers(task, numbers)
+        if numbers:
+            task = with_numbers(task, numbers)
         if num_substeps is not None:
             positive_int("num_substeps", num_substeps)
         if integrator not in (None, *get_args(Integrator)):

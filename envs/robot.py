@@ -87,8 +87,6 @@ def with_numbers(
         task: which one.
         numbers: as :func:`own_numbers` returns them.
     """
-    if not numbers:
-        return task
     named = {_variation(task, name): value for name, value in numbers.items()}
     variations = {**task.variations, **named}
     changed = {"__module__": task.__module__, "variations": variations}
