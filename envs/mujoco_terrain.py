@@ -46,6 +46,9 @@ GRASS = (5, 10)
 
 SIGHTS = np.linspace(0.0, 3.0, 10)
 """How far before the torso the ground is seen, metres."""
+SEEN_DEPTH = 0.25
+"""How deep a pit looks, metres: a whole metre is ten deviations of nearly flat ground's
+heights, and policies that saw it fell where blind ones walked on."""
 METRE = 15.0
 """What a metre is paid: 20 m are BipedalWalker's 300."""
 
@@ -113,7 +116,8 @@ class Walker2dTerrain(Walker2d):
 
     It observes what Walker2d does, its height above the ground instead of above 0, and
     the ground's heights in ten places from below the torso to 3 m before it, against
-    the level there. It has fallen where Walker2d has, heights counted likewise.
+    the level below it; a pit looks 0.25 m deep. It has fallen where Walker2d has,
+    heights counted likewise.
     """
 
     healthy_reward = 0.0
@@ -169,7 +173,7 @@ class Walker2dTerrain(Walker2d):
         surface, level = self._below(x[:, None] + SIGHTS)
         self._height = self.qpos[:, 1] - level[:, 0]
         own = self._height[:, None], self.qpos[:, 2:], np.clip(self.qvel, -10, 10)
-        return (*own, surface - level[:, :1])
+        return (*own, np.maximum(surface, level - SEEN_DEPTH) - level[:, :1])
 
     def reward(self, actions: np.ndarray, unhealthy: np.ndarray) -> np.ndarray:
         """Returns the metres gained, times 15, less the cost of control."""
