@@ -88,7 +88,11 @@ def test_it_sees_the_ground_before_it(one):
     left, right = task._left[0, pits[0]], task._left[0, pits[0] + 1]
     *_, sights = stands_at(one, left - 1.0)
     x = left - 1.0 + SIGHTS
-    np.testing.assert_array_equal(sights[0][(x > left) & (x < right)] < -0.5, True)
+    inside = (x > left) & (x < right)
+    here = task._below(np.array([[left - 1.0]]))[1].item()
+    depth = level[pits[0], 0] - 0.25 - here  # of a metre, a quarter is seen
+    assert inside.any() and sights[0][inside] == pytest.approx(depth)
+    np.testing.assert_allclose(sights[0][0], 0.0, atol=1e-9)
     assert one.unwrapped.data.qpos[1] > 0.8 and task.unhealthy().shape == (1,)
     one.unwrapped.data.qpos[1] = level[pits[0], 0] + 0.7
     stands_at(one, left)
