@@ -4,17 +4,19 @@
 # of it: the foremost policy in 100 episodes of the hardest three solved terrains, and of
 # BipedalWalker's hardcore; plain ES from scratch on these three, three seeds each with the
 # steps that the niche's line had, those of the flat ground included. One core for all:
-#   results/poet.sh CORE [WORLD [STEPS [EXTRA OPTIONS OF poet …]]]
-# A stopped one goes on, and more STEPS continue POET's run. What is kept is copied
-# beside this file.
+#   results/poet.sh CORE [WORLD [STEPS [NAME [OPTIONS OF ALL RUNS …]]]]
+# NAME is WORLD if not given; walker2d-terrain-blind --env.hide-observation 17:27 is one that
+# does not see the ground. A stopped one goes on, and more STEPS continue POET's run. What is
+# kept is copied beside this file.
 set -euo pipefail
 core=${1:-0} world=${2:-bipedal-terrain} steps=${3:-30000000}
-shift $(($# < 3 ? $# : 3))
+name=${4:-$world}
+shift $(($# < 4 ? $# : 4))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 on_core=(taskset -c "${cores[core]}" "$python" -m)
-runs=runs/poet run=runs/poet/$world flat=runs/poet/${world%-terrain} kept=results/poet/$world
+run=runs/poet/$name flat=runs/poet/$name-flat kept=results/poet/$name
 
 # Begins a run, or goes on with it, unless it is finished: its folder, and what begins it.
 go_on() {
@@ -28,7 +30,7 @@ go_on() {
 
 init=()
 if [[ $world == walker2d-terrain ]]; then
-  go_on "$flat" jax_es.train "$world"
+  go_on "$flat" jax_es.train "$world" "$@"
   touch "$flat/finished"
   mkdir -p "$kept/flat"
   cp "$flat"/{config.json,metrics.jsonl} "$kept/flat"
@@ -94,14 +96,15 @@ PYTHON
 while read -r -a line; do
   niche=${line[0]} terrain=("${line[@]:2}") ground=()
   for number in "${terrain[@]}"; do
-    name=${number%=*}
-    ground+=("--env.kwargs.${name//-/_}" "${number#*=}")
+    number_name=${number%=*}
+    ground+=("--env.kwargs.${number_name//-/_}" "${number#*=}")
   done
   played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
   for seed in 0 1 2; do
-    direct=$runs/$world-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
+    direct=$run-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
     [[ ! -e $direct/finished ]] || continue
-    go_on "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" "${ground[@]}"
+    go_on "$direct" jax_es.train "$world" --max-env-steps "${line[1]}" --seed "$seed" "$@" \
+      "${ground[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
     "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
