@@ -184,8 +184,8 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
                 "Walker2dTerrain-v0",
                 kwargs={
                     "roughness": 0.1,
-                    "pit_gap_high": 0.1,
-                    "stump_height_high": 0.05,
+                    "pit_gap_high": 0.05,
+                    "stump_height_high": 0.025,
                 },
             ),
             es=replace(_WALKER2D.es, healthy_reward_weight=1.0),
