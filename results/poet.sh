@@ -15,7 +15,7 @@ shift $(($# < 4 ? $# : 4))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+on_core=(taskset -c "${cores[core]}" "$python")
 run=runs/poet/$name flat=runs/poet/$name-flat kept=results/poet/$name
 
 # Begins a run, or goes on with it, unless it is finished: its folder, and what begins it.
@@ -24,7 +24,7 @@ go_on() {
   shift
   [[ ! -e $folder/finished ]] || return 0
   [[ ! -e $folder/config.json ]] || resume=(--resume)
-  "${on_core[@]}" "$@" --runs-dir "$(dirname "$folder")" --name "$(basename "$folder")" \
+  "${on_core[@]}" -m "$@" --runs-dir "$(dirname "$folder")" --name "$(basename "$folder")" \
     "${resume[@]}" </dev/null
 }
 
@@ -40,10 +40,10 @@ go_on "$run" jax_es.poet "$world" --max-env-steps "$steps" "${init[@]}" "$@"
 mkdir -p "$kept"
 cp "$run"/{config.json,metrics.jsonl} "$kept"
 for figure in niches annecs; do
-  "${on_core[@]}" jax_es.plot "$run" --figure "$figure" --output "$kept/$figure.png"
+  "${on_core[@]}" -m jax_es.plot "$run" --figure "$figure" --output "$kept/$figure.png"
 done
 rm -rf "$kept/policy"  # of fewer steps
-"${on_core[@]}" jax_es.export "$run" "$kept/policy" --checkpoint last
+"${on_core[@]}" -m jax_es.export "$run" "$kept/policy" --checkpoint last
 
 # 100 episodes of a run in the terrain NAME=VALUE …, to standard output.
 played() {
@@ -51,7 +51,7 @@ played() {
   for number in "${@:2}"; do
     varied+=(--variation "${number%=*}" "${number#*=}")
   done
-  "${on_core[@]}" jax_es.evaluate "$folder" --checkpoint last --json \
+  "${on_core[@]}" -m jax_es.evaluate "$folder" --checkpoint last --json \
     --episodes "${EPISODES:-100}" "${varied[@]}" </dev/null
 }
 
@@ -93,6 +93,38 @@ for niche in sorted(solved, key=mutations)[-3:]:
     terrain = [f"{name}={value:g}" for name, value in niche.terrain.items()]
     print(niche.number, round(before + line), *terrain)
 PYTHON
+# Each of these niches' own policy in 100 episodes of its terrain, in plain Gymnasium.
+"${on_core[@]}" - "$run" "$kept" "${EPISODES:-100}" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+import jax_es
+
+run, kept, episodes = sys.argv[1:]
+niches, found = {niche.number: niche for niche in jax_es.load_niches(run)}, {}
+for line in Path(kept, "hardest.txt").read_text().splitlines():
+    niche = niches[int(line.split()[0])]
+    policy = niche.policy
+    env = gymnasium.make(policy.env_id, **policy.env_options)
+    numbers = {**env.unwrapped.variations, **niche.terrain}
+    returns = []
+    for seed in range(int(episodes)):
+        observation, _ = env.reset(
+            seed=seed, options={"variation": [*numbers.values()]}
+        )
+        policy.reset()
+        reward, done, total = 0.0, False, 0.0
+        while not done:
+            observation, reward, ended, cut, _ = env.step(policy(observation, reward))
+            done, total = ended or cut, total + reward
+        returns.append(total)
+    found[niche.number] = {"mean": np.mean(returns), "std": np.std(returns)}
+Path(kept, "own.json").write_text(json.dumps(found, indent=1) + "\n")
+PYTHON
 while read -r -a line; do
   niche=${line[0]} terrain=("${line[@]:2}") ground=()
   for number in "${terrain[@]}"; do
@@ -107,7 +139,7 @@ while read -r -a line; do
       "${ground[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
-    "${on_core[@]}" jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
+    "${on_core[@]}" -m jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
       </dev/null >"$here/evaluation.json"
     touch "$direct/finished"
   done

@@ -157,7 +157,7 @@ class LoadedPolicy:
             f"{count:,} parameters, checkpoint {self.generation} of "
             f"{trained.method.title})"
         )
-        self._act = jax.jit(jax.vmap(self._act_once, in_axes=(None, 0, 0, 0, 0, 0)))
+        self._act = jax.jit(self._act_batch)
         # The implementation is pinned, so that sampled actions repeat.
         self._key = jax.random.key(seed, impl="threefry2x32")
         self._num_calls = 0
@@ -231,11 +231,6 @@ class LoadedPolicy:
                 f"observation has {len(batch)} rows where earlier ones had "
                 f"{self._num_envs}; call reset() before acting in other environments."
             )
-        # Of a single environment, as in rollouts: the first episode is the one that a
-        # task of this seed has.
-        key = jax.random.fold_in(self._key, self._num_calls)
-        keys = key[None] if self._num_envs == 1 else jax.random.split(key, len(batch))
-        self._num_calls += 1
         # A policy counts down from its command by rewards: to pay less adds to what
         # remains. Where an episode begins, it reads the command and no reward.
         reward = np.asarray(reward, np.float32) - np.float32(self._extra_return)
@@ -246,8 +241,10 @@ class LoadedPolicy:
             batch,
             np.broadcast_to(reward, self._num_envs),
             np.broadcast_to(np.asarray(first, bool), self._num_envs),
-            keys,
+            self._key,
+            np.uint32(self._num_calls),
         )
+        self._num_calls += 1
         action = np.asarray(action)
         return action[0] if is_single else action
 
@@ -303,9 +300,18 @@ class LoadedPolicy:
             )
         return observation
 
-    def _act_once(self, variables, carry, observation, *inputs):
-        seen = normalized(observation, *self._normalizer)
-        return self._policy.apply(variables, carry, seen, *inputs)
+    # Keys are drawn in here: one by one, JAX's calls took longer than the policy.
+    def _act_batch(self, variables, carry, observations, rewards, firsts, key, call):
+        # Of a single environment, as in rollouts: the first episode is the one that a
+        # task of this seed has.
+        key, count = jax.random.fold_in(key, call), len(observations)
+        keys = key[None] if count == 1 else jax.random.split(key, count)
+
+        def act(carry, observation, *inputs):
+            seen = normalized(observation, *self._normalizer)
+            return self._policy.apply(variables, carry, seen, *inputs)
+
+        return jax.vmap(act)(carry, observations, rewards, firsts, keys)
 
 
 def load_policy(
