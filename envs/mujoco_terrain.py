@@ -47,8 +47,8 @@ GRASS = (5, 10)
 SIGHTS = np.linspace(0.0, 3.0, 10)
 """How far before the torso the ground is seen, metres."""
 SEEN_DEPTH = 0.25
-"""How deep a pit looks, metres: a whole metre is ten deviations of nearly flat ground's
-heights, and policies that saw it fell where blind ones walked on."""
+"""How deep a pit looks, metres: a whole metre would be ten deviations of the heights of
+nearly flat ground."""
 METRE = 15.0
 """What a metre is paid: 20 m are BipedalWalker's 300."""
 
