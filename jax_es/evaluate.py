@@ -33,12 +33,13 @@ from jax_es.cli.program import input_errors, program
 from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing
-from jax_es.runs.find import find_runs
+from jax_es.runs.find import find_run, find_runs
 from jax_es.runs.method import POET
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.evaluator import EpisodeResults
+    from jax_es.training.load_policy import TrainedMean
 
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
@@ -63,7 +64,7 @@ class Arguments(WorkerArguments):
     also summarised together, over their mean returns."""
     checkpoint: str = "best"
     """best (highest evaluation return in training, or least error where returns were
-    asked for), last, or a number of finished generations."""
+    asked for), last, or a number of finished generations; of POET also niche-N."""
     episodes: Count | None = None
     """Episodes to run, under each condition: 100 if not given, with --obedience 20."""
     seed: NotNegative = 0
@@ -107,7 +108,7 @@ class Arguments(WorkerArguments):
     """Also record the first episode of the first run, as it was trained, into this file
     (.mp4 or .gif). With returns that are asked for, it is asked for the lowest, the
     middle one and the highest, side by side. Of POET the latest three niches that were
-    solved, each in its own terrain."""
+    solved, each in its own terrain, unless --checkpoint names one."""
 
     def __post_init__(self) -> None:
         from jax_es.evaluation.video import check_encoder
@@ -219,6 +220,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
         if arguments.video is not None:
             # Before the episodes, since a machine may have no way to render.
             _record(arguments, groups[0], arguments.video)
+    _say_niches(groups, arguments.checkpoint)
     evaluated = _evaluate(groups, conditions, arguments)
     origin = arguments.checkpoint, arguments.seed
     experiments = [experiment_report(each, *origin) for each in evaluated]
@@ -242,6 +244,25 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
         drawing.save(figure, arguments.picture, name)
 
 
+def _is_of_niches(trained: TrainedMean) -> bool:
+    """Whether it is a run of POET's that has its niches; an exported one has not."""
+    from jax_es.runs.exported import WEIGHTS_FILE
+
+    has_all = not (trained.path / WEIGHTS_FILE).exists()
+    return trained.method.name == POET and has_all
+
+
+def _say_niches(groups: list[SeedGroup], checkpoint: str) -> None:
+    """Says whose policies are played, and where they are at home."""
+    from jax_es.niches.saved import played
+
+    for path, trained in (pair for g in groups for pair in g.trained.items()):
+        if _is_of_niches(trained):
+            number, terrain = played(find_run(path), checkpoint)
+            home = " ".join(f"--variation {n} {v:g}" for n, v in terrain.items())
+            sys.stderr.write(f"{path}: niche {number}'s policy, at home in {home}\n")
+
+
 def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     """Records the first of the episodes of the table."""
     from jax_es.evaluation.conditions import episode_tasks
@@ -262,7 +283,7 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
             policy.ask(command)
         policies["" if command is None else f"{command:g} asked, returned"] = policy
     terrains = []
-    if trained.method.name == POET:
+    if _is_of_niches(trained) and arguments.checkpoint in ("best", "last"):
         niches = load_niches(path, seed, arguments.trust)
         niches = [each for each in niches if each.solved != NEVER] or niches
         policies = {f"niche {n.number}": n.policy for n in niches[-3:]}

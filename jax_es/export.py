@@ -24,6 +24,7 @@ from jax_es.runs.digests import ALWAYS, DIGESTS
 from jax_es.runs.directory import RunDirectory, trust_option
 from jax_es.runs.files import check_place, writing
 from jax_es.runs.find import find_run, how_to_use
+from jax_es.runs.method import POET
 from jax_es.runs.metrics import records_so_far
 from jax_es.runs.reproduce import command
 from jax_es.runs.wording import significant
@@ -44,7 +45,7 @@ class Arguments:
     """Where to write; a new or an empty folder."""
     checkpoint: str = "best"
     """best (highest evaluation return in training), last, or a number of finished
-    generations."""
+    generations; of POET also niche-N."""
     video: Path | None = None
     """A video (.mp4, .gif) to show in the model card."""
     trust: bool = False
@@ -92,7 +93,14 @@ def export(arguments: Arguments) -> None:
         video = f"replay{arguments.video.suffix.lower()}"
         shutil.copy(arguments.video, folder / video)
     evaluation = _evaluation(run, trained, arguments.checkpoint)
-    text = card(run, trained, evaluation, folder.resolve().name, video)
+    text = card(
+        run,
+        trained,
+        evaluation,
+        folder.resolve().name,
+        video,
+        _whose(run, trained, arguments.checkpoint),
+    )
     (folder / "README.md").write_text(text, encoding="utf-8")
     # Last: a folder without it is no policy.
     RunDirectory(folder).write({**run.record(), DIGESTS: ALWAYS})
@@ -109,10 +117,29 @@ def _evaluation(
     }
     if trained.method.is_evolution:
         return records.get(trained.generation)
+    if trained.method.name == POET:  # the last record evaluated θ as it is saved
+        is_named = checkpoint.startswith("niche-")
+        return None if is_named else records.get(trained.generation - 1)
     if not records or checkpoint not in ("best", "last"):
         return None
     of_best = max(records, key=lambda each: records[each].evaluation_return_mean)
     return records[of_best if checkpoint == "best" else max(records)]
+
+
+def _whose(run: RunDirectory, trained: TrainedMean, checkpoint: str) -> str:
+    """Says of a policy of POET's which niche's it is."""
+    from jax_es.niches.saved import played
+    from jax_es.runs.exported import WEIGHTS_FILE
+
+    if trained.method.name != POET or (run.path / WEIGHTS_FILE).exists():
+        return ""
+    number, terrain = played(run, checkpoint)
+    words = [f"--variation {name} {value:g}" for name, value in terrain.items()]
+    play = ["python -m jax_es.evaluate DIRECTORY", trust_option(run).strip(), *words]
+    return (
+        f"It is niche {number}'s. Returns are those in its terrain, in which "
+        f"`{' '.join(filter(None, play))}` plays it."
+    )
 
 
 def card(
@@ -121,10 +148,11 @@ def card(
     evaluation: GenerationRecord | None,
     name: str,
     video: str = "",
+    whose: str = "",
 ) -> str:
     """Returns the model card, in Markdown under a heading of YAML.
 
-    The video is a file beside the card.
+    The video is a file beside the card; ``whose`` tells of its niche.
     """
     config, record, method = run.config(), run.record(), trained.method
     seen = in_phase(config, evaluation.phase - 1 if evaluation else -1)
@@ -162,6 +190,7 @@ def card(
         f"# {name}",
         f"A policy ({kind}) for {env_id}, trained by {method.title} with jax-es: "
         f"checkpoint {trained.generation}.",
+        whose,
         f"Its run went on from the θ of `{config.init}`." if config.init else "",
         said,
         shown,

@@ -37,8 +37,9 @@ DEFAULT_PRESET = "bipedal-terrain"
 
 DESCRIPTION = f"""Grows terrains and policies together (POET).
 
-PRESET: {", ".join(PRESET_SETTINGS)} (default: {DEFAULT_PRESET}), or any other with
---mutate whose environment has variations: {", ".join(PRESETS)}.
+PRESET: {", ".join(PRESET_SETTINGS)} (default: {DEFAULT_PRESET}; with --env.id the
+own-… that fits the task), or any other with --mutate whose environment has variations:
+{", ".join(PRESETS)}.
 
 KIND: {", ".join(POLICY_KINDS)} (default: the preset's).
 
@@ -63,6 +64,11 @@ def parse(argv: list[str]) -> Request:
     """Reads the command line."""
     line = split_command_line(argv)
     name, _ = preset_of(line, DEFAULT_PRESET)
+    task = None if line.resumes_as_stored else line.environment()
+    if task is not None:
+        from jax_es.training.own_task import own_task
+
+        name, task = own_task(task, line.kind)
     if line.resumes_as_stored:
         stored = stored_run(line, POET)
         config, poet = stored.config(), settings_of(stored.method())
@@ -73,6 +79,8 @@ def parse(argv: list[str]) -> Request:
             config.es, interactions_per_generation=None, max_num_pairs=None
         )
         config = dataclasses.replace(config, es=es)
+        if task is not None:
+            config = dataclasses.replace(config, env=task)
     config = line.with_parts(config)
     arguments = parse_options(
         Arguments,

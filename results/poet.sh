@@ -3,7 +3,8 @@
 # walker2d-terrain, which begins with a policy that walks on nearly flat ground), and the study
 # of it: the foremost policy in 100 episodes of the hardest three solved terrains, and of
 # BipedalWalker's hardcore; plain ES from scratch on these three, three seeds each with the
-# steps that the niche's line had, those of the flat ground included. One core for all:
+# steps that the niche's line had, those of the flat ground included. Of POET the last θ
+# plays, of plain ES the best by its own evaluations, which favours it. One core for all:
 #   results/poet.sh CORE [WORLD [STEPS [NAME [OPTIONS OF ALL RUNS …]]]]
 # NAME is WORLD if not given; walker2d-terrain-blind --env.hide-observation 17:27 is one that
 # does not see the ground. A stopped one goes on, and more STEPS continue POET's run. What is
@@ -45,18 +46,18 @@ done
 rm -rf "$kept/policy"  # of fewer steps
 "${on_core[@]}" -m jax_es.export "$run" "$kept/policy" --checkpoint last
 
-# 100 episodes of a run in the terrain NAME=VALUE …, to standard output.
+# 100 episodes of a run's checkpoint in the terrain NAME=VALUE …, to standard output.
 played() {
-  local folder=$1 varied=()
-  for number in "${@:2}"; do
+  local folder=$1 checkpoint=$2 varied=()
+  for number in "${@:3}"; do
     varied+=(--variation "${number%=*}" "${number#*=}")
   done
-  "${on_core[@]}" -m jax_es.evaluate "$folder" --checkpoint last --json \
+  "${on_core[@]}" -m jax_es.evaluate "$folder" --checkpoint "$checkpoint" --json \
     --episodes "${EPISODES:-100}" "${varied[@]}" </dev/null
 }
 
 if [[ $world == bipedal-terrain ]]; then
-  played "$run" roughness=1 pit-gap-low=2 pit-gap-high=3 stump-height-low=1 \
+  played "$run" last roughness=1 pit-gap-low=2 pit-gap-high=3 stump-height-low=1 \
     stump-height-high=2 stair-height-low=1 stair-height-high=1 whole-sizes=1 \
     >"$kept/hardcore.json"
 fi
@@ -93,45 +94,14 @@ for niche in sorted(solved, key=mutations)[-3:]:
     terrain = [f"{name}={value:g}" for name, value in niche.terrain.items()]
     print(niche.number, round(before + line), *terrain)
 PYTHON
-# Each of these niches' own policy in 100 episodes of its terrain, in plain Gymnasium.
-"${on_core[@]}" - "$run" "$kept" "${EPISODES:-100}" <<'PYTHON'
-import json
-import sys
-from pathlib import Path
-
-import gymnasium
-import numpy as np
-
-import jax_es
-
-run, kept, episodes = sys.argv[1:]
-niches, found = {niche.number: niche for niche in jax_es.load_niches(run)}, {}
-for line in Path(kept, "hardest.txt").read_text().splitlines():
-    niche = niches[int(line.split()[0])]
-    policy = niche.policy
-    env = gymnasium.make(policy.env_id, **policy.env_options)
-    numbers = {**env.unwrapped.variations, **niche.terrain}
-    returns = []
-    for seed in range(int(episodes)):
-        observation, _ = env.reset(
-            seed=seed, options={"variation": [*numbers.values()]}
-        )
-        policy.reset()
-        reward, done, total = 0.0, False, 0.0
-        while not done:
-            observation, reward, ended, cut, _ = env.step(policy(observation, reward))
-            done, total = ended or cut, total + reward
-        returns.append(total)
-    found[niche.number] = {"mean": np.mean(returns), "std": np.std(returns)}
-Path(kept, "own.json").write_text(json.dumps(found, indent=1) + "\n")
-PYTHON
 while read -r -a line; do
   niche=${line[0]} terrain=("${line[@]:2}") ground=()
   for number in "${terrain[@]}"; do
     number_name=${number%=*}
     ground+=("--env.kwargs.${number_name//-/_}" "${number#*=}")
   done
-  played "$run" "${terrain[@]}" >"$kept/on-$niche.json"
+  played "$run" last "${terrain[@]}" >"$kept/on-$niche.json"
+  played "$run" "niche-$niche" "${terrain[@]}" >"$kept/own-$niche.json"
   for seed in 0 1 2; do
     direct=$run-direct-$niche/seed-$seed here=$kept/direct-$niche/seed-$seed
     [[ ! -e $direct/finished ]] || continue
@@ -139,8 +109,7 @@ while read -r -a line; do
       "${ground[@]}"
     mkdir -p "$here"
     cp "$direct"/{config.json,metrics.jsonl} "$here"
-    "${on_core[@]}" -m jax_es.evaluate "$direct" --json --episodes "${EPISODES:-100}" \
-      </dev/null >"$here/evaluation.json"
+    played "$direct" best >"$here/evaluation.json"
     touch "$direct/finished"
   done
 done <"$kept/hardest.txt"

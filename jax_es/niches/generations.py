@@ -85,6 +85,7 @@ class Poet(MethodTraining):
         self._trials = Trials(parts, self.mutator.names, width)
         # As in training by the strategy alone, which a single niche is.
         init_key, self._noise_key = jax.random.split(self._key())
+        self._trials.check(self.mutator.samples())
         self._begin(draw_weights(parts.policy, init_key))
         self.transfers: list[tuple[int, int, int]] = []
         self.generation, self.total_env_steps = 0, 0
@@ -231,11 +232,11 @@ class Poet(MethodTraining):
     def _begun(self, child: Niche) -> Niche | None:
         """Returns a child with the best of all policies; None if it is not fit for it.
 
-        A niche is novel if the best of the retired ones' policies does not change
-        that: the criterion is met by the best of all that there ever were.
+        A niche is novel if the best of the policies that were not tried for it does not
+        change that: the criterion is met by the best of all that there ever were.
         """
         number, mean, value = len(self.niches), child.mean, child.scores[-1]
-        left = [niche.mean for niche in self.niches if not niche.is_active]
+        others = [niche.mean for niche in self.niches if niche.number != child.parent]
         if self.settings.transfer_every:
             active = self.active
             means = [niche.mean for niche in active]
@@ -245,9 +246,10 @@ class Poet(MethodTraining):
             scores = self._in_one(means, child.terrain)
             best = best_of(scores)
             mean, value = means[best], float(scores[best])
+            others = [niche.mean for niche in self.niches if not niche.is_active]
         if not self._meets(np.float64(value)):
             return None
-        highest = np.nanmax([value, *self._in_one(left, child.terrain)])
+        highest = np.nanmax([value, *self._in_one(others, child.terrain)])
         es = self._parts.strategy.init(self._key(self.generation, number), mean)
         return child._replace(
             number=number, es=es, scores=(), is_novel=bool(self._meets(highest))

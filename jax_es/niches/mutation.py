@@ -1,7 +1,7 @@
 """From a terrain's numbers to a child's."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -43,26 +43,48 @@ class Mutator:
         neutral: Mapping[str, float],
     ) -> None:
         names: list[str] = []
-        for name, _, low, high in mutations:
+        for name, step, low, high in mutations:
             ends = [f"{name}-low", f"{name}-high"]
             found = [name] if name in neutral else [e for e in ends if e in neutral]
-            known = ", ".join(neutral)
+            known = ", ".join(_ranges(neutral))
             require(
                 found in ([name], ends),
-                f"mutate {name}: the environment's variations have no such number; "
-                + (f"choose one of {known}; X for X-low and X-high." if known else "")
+                f"--mutate {name}: the environment's variations have no such number; "
+                + (f"choose one of {known}." if known else "")
                 + ("" if known else "choose an environment that has variations."),
             )
+            stem = name.removesuffix("-low").removesuffix("-high")
+            require(
+                name in _ranges(neutral),
+                f"--mutate {name}: it is an end of a range, and both ends change "
+                f"together; write --mutate {stem}.",
+            )
             for each in found:
+                first = neutral[each]
+                bounds = f"{min(low, first):g} {max(high, first):g}"
                 require(
-                    low <= neutral[each] <= high,
-                    f"mutate {name} from {low:g} to {high:g}: {each} begins at "
-                    f"{neutral[each]:g}; choose other bounds.",
+                    low <= first <= high,
+                    f"--mutate {name} from {low:g} to {high:g}: {each} begins at "
+                    f"{first:g}; let it go from there: --mutate {name} {step:g} "
+                    f"{bounds}.",
                 )
             names += found
         self.names = tuple(names)
         self.first = np.array([neutral[name] for name in names], float)
         self._mutations = tuple(mutations)
+
+    def samples(self) -> list[np.ndarray]:
+        """Returns terrains ``[V]`` that tell whether the environment can be as asked.
+
+        Each number at its bounds, the others as they begin, and a few children.
+        """
+        found = []
+        for name, _, *bounds in self._mutations:
+            of = [name] if name in self.names else [f"{name}-low", f"{name}-high"]
+            where = np.isin(self.names, of)
+            found += [np.where(where, bound, self.first) for bound in bounds]
+        rng = np.random.default_rng(0)
+        return found + [self.mutated(rng, self.first) for _ in range(4)]
 
     def mutated(self, rng: np.random.Generator, terrain: np.ndarray) -> np.ndarray:
         """Returns the numbers of a child, ``[V]``, of its parent's.
@@ -83,23 +105,36 @@ class Mutator:
         return np.array([values[name] for name in self.names])
 
 
+def _ranges(names: Collection[str]) -> list[str]:
+    """Returns what can mutate: X in place of X-low and X-high."""
+    stems = [name.removesuffix("-low").removesuffix("-high") for name in names]
+    return list(
+        dict.fromkeys(
+            stem if {f"{stem}-low", f"{stem}-high"} <= {*names} else name
+            for name, stem in zip(names, stems, strict=True)
+        )
+    )
+
+
 def moves(
     ends: tuple[float, float], step: float, low: float, high: float
 ) -> list[tuple[float, float]]:
     """Returns what a range can become.
 
     Each end moves by ``step``, or one of them does; the upper end stays at least two
-    steps above ``low``. A range that is not there, as its end is at ``low``, begins.
+    steps above ``low``. One that ends below that, or is not there, begins there.
 
     Example:
         >>> moves((0.0, 0.0), 0.4, 0.0, 8.0)
         [(0.0, 0.8)]
+        >>> moves((0.0, 0.05), 0.1, 0.0, 2.0)
+        [(0.0, 0.2)]
         >>> moves((0.0, 0.8), 0.4, 0.0, 8.0)
         [(0.0, 1.2), (0.4, 0.8), (0.4, 1.2)]
     """
-    least = round(low + 2 * step, DECIMALS)
-    if ends[1] <= low:
-        return [(low, min(least, high))]
+    least = min(round(low + 2 * step, DECIMALS), high)
+    if ends[1] < least:
+        return [(ends[0], least)]
     found = []
     for changes in itertools.product((-step, 0.0, step), repeat=2):
         first, last = (

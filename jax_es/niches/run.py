@@ -126,8 +126,13 @@ def _prepare(config: TrainConfig, settings: PoetConfig) -> int:
     )
     require(
         bool(settings.mutate) or not settings.mutate_every,
-        "mutate is needed: which numbers of the environment's variations children "
+        "--mutate is needed: which numbers of the environment's variations children "
         "change; add --mutate NAME STEP LOW HIGH.",
+    )
+    require(
+        config.stop_at_return is None,
+        f"stop_at_return {config.stop_at_return} has no meaning with POET, whose "
+        "niches' returns are of different terrains; leave it out.",
     )
     return settings.max_niches * 2 * es.num_pairs
 

@@ -5,15 +5,16 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from jax_es.checks import require
 from jax_es.niches.mutation import Mutator, described
-from jax_es.niches.niche import NEVER
+from jax_es.niches.niche import NEVER, Niche, foremost
 from jax_es.niches.settings import settings_of
 from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.runs.checkpoint import Checkpoints
+from jax_es.runs.directory import RunDirectory
+from jax_es.runs.exported import NICHE, niche_mean
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import POET, Method
@@ -43,12 +44,17 @@ class SavedNiche(NamedTuple):
     policy: LoadedPolicy
     """As ``jax_es.load_policy`` returns it."""
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not retired."""
+        return self.retired == NEVER
+
     def __repr__(self) -> str:
         """Says what it is."""
         terrain = ", ".join(
             f"{name} {value:.4g}" for name, value in self.terrain.items()
         )
-        state = "active" if self.retired == NEVER else f"retired at {self.retired}"
+        state = "active" if self.is_active else f"retired at {self.retired}"
         return f"SavedNiche({self.number} of {self.parent}: {terrain}; {state})"
 
 
@@ -82,14 +88,9 @@ def load_niches(
         neutral = getattr(env, "variations", {})
     policy = make_policy(config.policy, space, actions)
     names = Mutator(settings_of(method).mutate, neutral).names
-    # Those of the active and of the retired niches, each in the order of their numbers.
-    kinds = {True: stored["es"]["mean"], False: stored.get("left")}
-    done, niches = {True: 0, False: 0}, []
+    niches = []
     for row, number in enumerate(stored["number"].tolist()):
-        is_active = bool(stored["retired"][row] == NEVER)
-        at = done[is_active]
-        mean = jax.tree.map(lambda leaf, at=at: leaf[at], kinds[is_active])
-        done[is_active] += 1
+        mean = niche_mean(stored, row)
         terrain = stored["terrain"][row].tolist() if names else []
         trained = TrainedMean(config, mean, statistics, restored.step, method=method)
         scores = stored["scores"][row, : stored["num_scores"][row]]
@@ -108,13 +109,45 @@ def load_niches(
     return niches
 
 
+def played(run: RunDirectory, checkpoint: str | int) -> tuple[int, dict[str, float]]:
+    """Returns the number and the terrain of the niche whose θ a checkpoint is.
+
+    The modules that the run names must be trusted.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    stored = checkpoints.restore("last").state["niches"]
+    if str(checkpoint).startswith(NICHE):
+        number = int(str(checkpoint).removeprefix(NICHE))
+    elif checkpoint == "best":
+        number = int(checkpoints.restore("best").state["best"][0])
+    else:
+        then = checkpoints.restore(checkpoint).state["niches"]
+        active = [
+            Niche(n, p, c, np.zeros(0), None, solved=s)
+            for n, p, c, s, retired in zip(
+                *(then[name].tolist() for name in _COLUMNS), strict=True
+            )
+            if retired == NEVER
+        ]
+        number = foremost(active).number
+    with contextlib.closing(make_env(run.config().env, 1, 1)) as env:
+        neutral = getattr(env, "variations", {})
+    names = Mutator(settings_of(run.method()).mutate, neutral).names
+    row = stored["number"].tolist().index(number)
+    terrain = stored["terrain"][row].tolist() if names else []
+    return number, dict(zip(names, terrain, strict=True))
+
+
+_COLUMNS = "number", "parent", "created", "solved", "retired"
+
+
 def terrains_of(
     method: Method, config: TrainConfig, stored: Mapping[str, Any]
 ) -> list[str]:
     """Returns what the niches of a checkpoint are, in words.
 
-    Numbers alone where the environment's module, which knows their names, would have
-    to be imported.
+    The module of an environment of the user's own is not imported: numbers stand alone
+    where some of them, nobody knows which, are ends of ranges.
 
     Args:
         method: the run's.
@@ -122,9 +155,14 @@ def terrains_of(
         stored: arrays of all niches, as a checkpoint has them.
     """
     terrains = stored.get("terrain", np.zeros((len(stored["number"]), 0)))
+    mutate = settings_of(method).mutate
     if ":" in config.env.id:
-        return [", ".join(f"{value:.4g}" for value in row) for row in terrains]
-    with contextlib.closing(make_env(config.env, 1, 1)) as env:
-        neutral = getattr(env, "variations", {})
-    names = Mutator(settings_of(method).mutate, neutral).names
+        names = [name for name, *_ in mutate]
+        if terrains.shape[1] == 2 * len(names):
+            names = [f"{name}-{end}" for name in names for end in ("low", "high")]
+        if terrains.shape[1] != len(names):
+            return [", ".join(f"{value:.4g}" for value in row) for row in terrains]
+    else:
+        with contextlib.closing(make_env(config.env, 1, 1)) as env:
+            names = Mutator(mutate, getattr(env, "variations", {})).names
     return [described(names, terrain) for terrain in terrains]

@@ -84,6 +84,10 @@ class PoetConfig:
             low < high,
             f"criterion_low must be below criterion_high {high:g}, got {low:g}.",
         )
+        require(
+            self.admitted <= self.children,
+            f"admitted must be at most children {self.children}, got {self.admitted}.",
+        )
 
     def method(self) -> Method:
         """Returns these settings as a run records them."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_es.checks import ConfigError
 from jax_es.es.population import JoinedPopulations, MaterializedPopulation, Population
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
@@ -58,6 +59,28 @@ class Trials:
         self._parts, self._names, self._width = parts, names, width
         self.statistics: ObservationStatistics | None = None
         self.begin()
+
+    def check(self, terrains: Sequence[np.ndarray]) -> None:
+        """Begins an episode in each of these terrains.
+
+        Raises:
+            ConfigError: the environment cannot be so.
+        """
+        env, config = self._parts.env, self._parts.config
+        one = evaluation_tasks(config.seed, 0, 1, env.max_episode_steps)
+        for terrain in terrains if self._names else ():
+            values = dict(zip(self._names, terrain.tolist(), strict=True))
+            rows = varied(one, env, values, "--mutate").variation
+            options = {"variation": np.repeat(rows, env.num_envs, axis=0)}
+            try:
+                env.reset(seed=one.seed.repeat(env.num_envs), options=options)
+            except Exception as error:  # of the user's own environment any
+                named = ", ".join(f"{name} {value:g}" for name, value in values.items())
+                raise ConfigError(
+                    f"--mutate may reach {named}, where the environment cannot begin: "
+                    f"{error.__cause__ or error}; choose other bounds or leave that "
+                    "number out."
+                ) from error
 
     def begin(self, on_step: OnStep = lambda progress: None) -> None:
         """Counts from 0; ``on_step`` is called often from now on."""

@@ -6,8 +6,10 @@ folder is read like a run.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import safetensors.numpy
@@ -23,6 +25,8 @@ from jax_es.types import PyTree
 
 WEIGHTS_FILE = "model.safetensors"
 HUB = "hf://"
+NICHE = "niche-"
+"""What a checkpoint's name begins with that is a niche of POET's, by its number."""
 
 
 def write_weights(folder: Path, state: PyTree) -> None:
@@ -38,8 +42,22 @@ def write_weights(folder: Path, state: PyTree) -> None:
 
 
 def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
-    """Restores a checkpoint of a run, or what an exported folder holds."""
+    """Restores a checkpoint of a run, or what an exported folder holds.
+
+    ``niche-N`` is the last checkpoint with the θ of that niche.
+    """
     file = run.path / WEIGHTS_FILE
+    if str(checkpoint).startswith(NICHE) and not file.exists():
+        restored = Checkpoints(run.checkpoints).restore("last")
+        stored = restored.state.get("niches", {"number": np.zeros(0, int)})
+        rows = {f"{NICHE}{number}": row for row, number in enumerate(stored["number"])}
+        if str(checkpoint) not in rows:
+            known = ", ".join(rows) or "none; choose best, last or a number"
+            raise CheckpointError(
+                f"no checkpoint {checkpoint!r} in {run.path}, whose niches are {known}."
+            )
+        es = {**restored.state["es"], "mean": niche_mean(stored, rows[checkpoint])}
+        return Restored(restored.step, {**restored.state, "es": es})
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
     record = run.path / CONFIG_FILE
@@ -59,6 +77,17 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
             "out, or export the other one."
         )
     return Restored(step, state)
+
+
+def niche_mean(stored: Mapping[str, PyTree], row: int) -> PyTree:
+    """Returns θ of the niche in a row of a checkpoint's niches.
+
+    The active ones' and the retired ones' are apart, each in the order of the rows.
+    """
+    is_active = stored["retired"] < 0
+    kind = stored["es"]["mean"] if is_active[row] else stored["left"]
+    place = int((is_active[:row] == is_active[row]).sum())
+    return jax.tree.map(lambda leaf: leaf[place], kind)
 
 
 def local_folder(run: str | os.PathLike[str]) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs, trust_option
 from jax_es.runs.folders import EXPERIMENT_FILE, no_run, program_command, runs_in
+from jax_es.runs.method import POET
 
 
 def find_run(path: str | os.PathLike[str]) -> RunDirectory:
@@ -92,9 +93,11 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
 def how_to_use(run: RunDirectory) -> str:
     """Says what can be done with a trained run."""
     path, asked, trust = str(run.path), obedience_option(run), trust_option(run)
+    has_niches = run.method().name == POET and run.checkpoints.exists()
+    load = "load_niches" if has_niches else "load_policy"
     return (
         f"Evaluate: {program_command('evaluate')} {shlex.quote(path)}{asked}{trust}\n"
-        f"From Python: jax_es.load_policy({path!r}{', trust=True' * bool(trust)})"
+        f"From Python: jax_es.{load}({path!r}{', trust=True' * bool(trust)})"
     )
 
 

@@ -390,16 +390,20 @@ def frames_of(imageio, file):
 
 
 @pytest.mark.parametrize(
-    ("broken", "file", "words"),
+    ("env", "file", "words"),
     [
-        (True, "x.gif", r"cannot be rendered here \(no GL library\)"),
-        (False, "file/x.gif", "cannot be written"),
+        (
+            EnvConfig("Renderer-v0", kwargs={"broken": True}),
+            "x.gif",
+            r"cannot be rendered here \(no GL library\); install EGL",
+        ),
+        (EnvConfig("Coins-v0"), "x.gif", "let its __init__ take render_mode, and"),
+        (EnvConfig("Renderer-v0"), "file/x.gif", "cannot be written"),
     ],
 )
-def test_a_video_that_cannot_be_made_is_one_line(folder, broken, file, words):
+def test_a_video_that_cannot_be_made_is_one_line(folder, env, file, words):
     pytest.importorskip("imageio")
     (folder / "file").write_text("")
-    env = EnvConfig("Renderer-v0", kwargs={"broken": broken})
     with pytest.raises(ConfigError, match=words) as caught:
         record_video({"": StillPolicy()}, env, folder / file, seed=0)
     assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ import pytest
 
 from jax_es import (
     evaluate,
+    export,
     load_niches,
     load_policy,
     plot,
@@ -24,7 +25,7 @@ from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise
 from jax_es.es.population import AntitheticPopulation, JoinedPopulations
 from jax_es.models import MLPConfig
-from jax_es.niches.niche import NEVER
+from jax_es.niches.niche import NEVER, foremost
 from jax_es.niches.run import build_parts
 from jax_es.niches.settings import PoetConfig
 from jax_es.niches.trials import Trials
@@ -33,6 +34,7 @@ from jax_es.presets import preset
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.metrics import read_metrics
+from jax_es.runs.wording import significant
 from jax_es.training.parts import build
 from tests.comparing import assert_equal_bits, numbers, variables_of
 from tests.jax_es.niches.world import CONFIG, SETTINGS
@@ -119,12 +121,53 @@ def test_niches_are_read_from_a_run(run, slopes, capsys):
     assert "slope" in capsys.readouterr().out
 
 
+def test_a_niches_policy_is_a_checkpoint(run, slopes, capsys, refused):
+    """Whose θ acts, and in which terrain, is said wherever it is used."""
+    seen = np.array([[1.0, 0.3], [1.0, -0.9]], np.float32)
+    niches = load_niches(run, trust=True)
+    for niche in niches:  # retired ones, too
+        policy = load_policy(run, f"niche-{niche.number}", trust=True)
+        np.testing.assert_array_equal(policy(seen), niche.policy(seen))
+    played = [str(run), "--episodes", "1", "--trust", "--checkpoint"]
+    refused(evaluate.main, [*played, "niche-99"], "whose niches are niche-0, niche-1,")
+
+    assert evaluate.main([*played, "niche-1"]) == 0
+    slope = niches[1].terrain["slope"]
+    said = f"niche 1's policy, at home in --variation slope {slope:g}"
+    assert said in capsys.readouterr().err
+    of = foremost(niches)
+    assert evaluate.main([*played, "last"]) == 0
+    assert f"niche {of.number}'s policy" in capsys.readouterr().err
+
+    last = read_metrics(run)[-1]
+    options = [str(run), "card", "--trust", "--checkpoint", "last"]
+    assert export.main(options) == 0
+    card = Path("card/README.md").read_text()
+    assert f"**{significant(last.evaluation_return_mean)} ±" in card
+    assert f"It is niche {of.number}'s." in card
+    home = f"--variation slope {of.terrain['slope']:g}"
+    assert f"evaluate DIRECTORY --trust {home}`" in card
+    # A folder with one policy alone is filmed as any other.
+    options = ["card", "--trust", "--episodes", "1", "--video", "it.gif"]
+    assert evaluate.main(options) == 0 and Path("it.gif").exists()
+
+
+def test_the_best_checkpoints_card_has_the_record_that_made_it_best(run, slopes):
+    """Not the highest return of all, which flat ground pays a policy that stands."""
+    assert export.main([str(run), "best", "--trust"]) == 0
+    step = load_policy(run, trust=True).generation
+    record = read_metrics(run)[step - 1]
+    assert record.evaluation_return_mean < 99
+    said = f"**{significant(record.evaluation_return_mean)} ±"
+    assert said in Path("best/README.md").read_text()
+
+
 def test_niches_are_drawn(run, slopes):
     assert plot.main([str(run), "--figure", "all", "--output", "pictures"]) == 0
     tree = Path("pictures", "niches.svg").read_text()
     niches = load_niches(run, trust=True)
     for niche in niches:
-        assert f"{niche.number}: {niche.terrain['slope']:.4g}" in tree
+        assert f"{niche.number}: slope {niche.terrain['slope']:.4g}" in tree
     assert Path("pictures", "annecs.svg").exists()
     # The latest three that were solved, side by side, each in its own terrain.
     options = [str(run), "--trust", "--episodes", "1", "--video", "hardest.gif"]
@@ -328,6 +371,7 @@ class TestBadInput:
                 {"rollout.variation_range": (("slope", 0.0, 1.0),)},
                 "rollout.variation_range has no meaning with POET",
             ),
+            ({"stop_at_return": 50.0}, "stop_at_return 50.0 has no meaning with POET"),
             ({"env.id": "CartPole-v1"}, "choose an environment that has variations"),
         ],
     )
@@ -338,6 +382,34 @@ class TestBadInput:
         with pytest.raises(ConfigError, match=words.replace("_", "[-_]")):
             poet_run(config.replace(changes), SETTINGS, tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("mutation", "words"),
+        [
+            (("roughness", 0.3, -5.0, 5.0), "roughness -5: expected a number at least"),
+            (("stump-height", 0.2, 0.0, 5.0), "expected whole numbers"),
+        ],
+    )
+    def test_what_the_world_cannot_be_is_refused_first(self, mutation, words, tmp_path):
+        config = preset("bipedal-terrain").replace({"env.kwargs": {"hardcore": True}})
+        settings = dataclasses.replace(SETTINGS, mutate=(mutation,))
+        with pytest.raises(ConfigError, match=f"mutate.*{words}"):
+            poet_run(config, settings, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_a_task_without_a_preset_is_trained_as_train_would(self, slopes):
+        task = ["--env.id", "slopes:Slope", "--env.max-episode-steps", "4"]
+        request = poet.parse([*task, "--mutate", "slope", "0.2", "0", "1"])
+        assert request.config == preset("own-vector").replace(
+            {
+                "env.id": "slopes:Slope",
+                "env.max_episode_steps": 4,
+                "rollout.observation_statistics": False,
+                "es.interactions_per_generation": None,
+                "es.max_num_pairs": None,
+            }
+        )
+        assert request.arguments.poet.mutate == (("slope", 0.2, 0.0, 1.0),)
 
     def test_nothing_to_mutate(self, slopes, tmp_path):
         with pytest.raises(ConfigError, match="mutate is needed"):

@@ -1,5 +1,7 @@
 """POET's rules by hand: mutation, criterion, PATA-EC, transfers, retirement, ANNECS."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ from jax_es.niches.selection import (
     worth_a_step,
 )
 from jax_es.niches.settings import PRESET_SETTINGS, PoetConfig, settings_of
+from jax_es.presets import preset
+from jax_es.training.build import make_env
 
 NEUTRAL = {"roughness": 0.0, "wind": 1.0, "pit-gap-low": 0.0, "pit-gap-high": 0.0}
 MUTATIONS = (("roughness", 0.6, 0.0, 10.0), ("pit-gap", 0.4, 0.0, 8.0))
@@ -75,8 +79,31 @@ class TestMutation:
             Mutator([("slope", 1.0, 0.0, 1.0)], NEUTRAL)
         with pytest.raises(ConfigError, match="choose an environment that has"):
             Mutator([("slope", 1.0, 0.0, 1.0)], {})
-        with pytest.raises(ConfigError, match="wind begins at 1; choose other bounds"):
+        with pytest.raises(ConfigError, match=r"begins at 1; .*: mutate wind 0.1 1 3"):
             Mutator([("wind", 0.1, 2.0, 3.0)], NEUTRAL)
+        with pytest.raises(ConfigError, match=r"an end of .*; write mutate pit-gap\."):
+            Mutator([("pit-gap-low", 0.4, 0.0, 8.0)], NEUTRAL)
+
+    def test_a_narrow_range_widens_to_where_one_begins(self):
+        assert moves((0.0, 0.05), 0.1, 0.0, 2.0) == [(0.0, 0.2)]
+        # Two steps lead beyond the bound, and the range moves all the same.
+        assert moves((0.0, 0.0), 0.5, 0.0, 0.8) == [(0.0, 0.8)]
+        assert moves((0.0, 0.8), 0.5, 0.0, 0.8) == [(0.5, 0.8)]
+
+    @pytest.mark.parametrize("name", PRESET_SETTINGS)
+    def test_all_that_a_preset_mutates_changes(self, name):
+        config = preset(name)
+        with contextlib.closing(make_env(config.env, 1, 1)) as env:
+            mutator = Mutator(PRESET_SETTINGS[name].mutate, env.variations)
+        rng, terrain = np.random.default_rng(0), mutator.first
+        for _ in range(20):
+            terrain = mutator.mutated(rng, terrain)
+        assert (terrain != mutator.first).all()
+
+    def test_samples_are_at_the_bounds(self):
+        found = np.stack(Mutator(MUTATIONS, NEUTRAL).samples())
+        assert found[:4].tolist() == [[0, 0, 0], [10, 0, 0], [0, 0, 0], [0, 8, 8]]
+        assert (found[4:, 2] == 0.8).all()
 
     def test_a_terrain_is_written_for_people(self):
         names = ["roughness", "pit-gap-low", "pit-gap-high", "ridge-high"]
@@ -197,6 +224,7 @@ class TestSettings:
             ({"mutate": (("a", 1.0, 2.0, 1.0),)}, "mutate must be a name with three"),
             ({"criterion_low": 400.0}, "criterion-low must be below criterion-high"),
             ({"max_niches": 0}, "max-niches must be at least 1"),
+            ({"admitted": 9}, "admitted must be at most children 8, got 9"),
         ],
     )
     def test_wrong_ones_are_refused(self, given, words):

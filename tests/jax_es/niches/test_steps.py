@@ -125,7 +125,10 @@ class TestSteps:
         poet = scripted((0.0, 0.25, (75.0,)), (0.5, 0.5, (60.0,)))
         poet.settings = dataclasses.replace(SETTINGS, transfer_every=0)
         child = poet.niches[0]._replace(terrain=np.array([0.5]), scores=(75.0,))
-        assert value(poet._begun(child).mean) == pytest.approx(0.25)
+        begun = poet._begun(child)
+        assert value(begun.mean) == pytest.approx(0.25)
+        assert not begun.is_novel  # niche 1's policy scores 100 there
+        assert poet._begun(child._replace(terrain=np.array([0.1]))).is_novel
 
     def test_novelty(self, scripted):
         poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.5, (100.0,)))
