@@ -181,11 +181,8 @@ def _renderable(env_id: str) -> Iterator[None]:
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        remedy = (
-            "install EGL (libegl1) or OSMesa (libosmesa6, and set MUJOCO_GL=osmesa)"
-        )
+        what = f"{env_id} cannot be rendered here ({str(error).splitlines()[0]})"
+        remedy = "install EGL (libegl1) or OSMesa (libosmesa6; MUJOCO_GL=osmesa)"
         if "TypeError" in str(error):  # a class that knows nothing of it
             remedy = "let its __init__ take render_mode, and its render() return pixels"
-        raise ConfigError(
-            f"{env_id} cannot be rendered here ({str(error).splitlines()[0]}); {remedy}."
-        ) from error
+        raise ConfigError(f"{what}; {remedy}.") from error
