@@ -6,12 +6,14 @@ is left to chance. So its state right after the first reset is kept and put back
 0.1 ms of a core, where to load the ROM again takes 95; and both choices are drawn
 here, number for number as Gymnasium and ale-py draw them: ale-py seeds a Mersenne
 twister and takes two words of it, one for each player, in every frame. An episode is
-that of ``gymnasium.make("ALE/…")`` with the same seed, to the bit.
+that of ``gymnasium.make("ALE/…")`` with the same seed, to the bit. Four games of
+ale-py's 104 need more, see :data:`RESETS` and :data:`LOADED`.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,14 @@ OBSERVATIONS = "frames", "ram", "ram-change"
 
 RAM_SIZE = 128
 """Bytes of the console's memory."""
+
+RESETS = "qbert", "tetris"
+"""Games of which something stays as it was when a state is put back: the console is
+reset instead (12 ms)."""
+
+LOADED = "berzerk", "double_dunk"
+"""Games whose reset plays frames in which actions are sticky, too, if they are: the ROM
+is loaded again with the seed, and ale-py draws what is repeated."""
 
 _FRAMES_AHEAD = 2048
 """Frames whose repeated actions are drawn at once."""
@@ -58,7 +68,8 @@ class AtariOptions:
     reward_clipping: bool = False
     """Pay the sign of the score's change only."""
     noop_max: int = 0
-    """An episode begins with 1 to this many actions that do nothing; 0 for none."""
+    """An episode begins with 1 to this many frames in which nothing is done; 0 for
+    none."""
     terminate_on_life_loss: bool = False
     """End the episode with the first life."""
     full_action_space: bool = False
@@ -117,7 +128,7 @@ class Game:
 
     def __init__(self, rom: str, options: AtariOptions) -> None:
         """Loads the game."""
-        from ale_py import ALEInterface, LoggerMode, roms  # optional
+        from ale_py import Action, ALEInterface, LoggerMode, roms  # optional
 
         self._sees_frames = options.observation == "frames"
         if self._sees_frames:
@@ -127,9 +138,13 @@ class Game:
         self._ale = ale = ALEInterface()
         ale.setFloat("repeat_action_probability", 0.0)
         ale.setInt("random_seed", 1)
-        ale.loadROM(str(roms.get_rom_path(rom)))
+        self._path = str(roms.get_rom_path(rom))
+        ale.loadROM(self._path)
         ale.reset_game()
         self._start = ale.cloneState()
+        self._noop = Action.NOOP
+        self._is_loaded = rom in LOADED and bool(options.sticky_actions)
+        self._is_reset = self._is_loaded or rom in RESETS
         every, read = ale.getLegalActionSet(), ale.getMinimalActionSet()
         self._actions = every if options.full_action_space else read
         self._options = options
@@ -158,26 +173,39 @@ class Game:
 
         Writes the first observation to ``out``. Frames before the start are black.
         """
-        self._ale.restoreState(self._start)
-        self._last = self._actions[0]
         # As AtariEnv.seed_game of ale-py.
         noop_seed, ale_seed = np.random.SeedSequence(seed).generate_state(2)
-        if self._options.sticky_actions:
+        if self._is_loaded:
+            sticky = self._options.sticky_actions
+            self._ale.setFloat("repeat_action_probability", sticky)
+            self._ale.setInt("random_seed", int(ale_seed.astype(np.int32)))
+            self._ale.loadROM(self._path)
+        elif self._options.sticky_actions:
             self._words = np.random.RandomState(ale_seed)
             self._draw_repeats()
-        self._screens[0], self._screens[1] = self._first_screen, 0
+        self._begin()
         if self._options.noop_max:
             generator = np.random.default_rng(int(noop_seed))
             for _ in range(generator.integers(1, self._options.noop_max + 1)):
-                self._frame(0)
+                self._frame(self._noop)
                 if self.is_over:
-                    self._ale.restoreState(self._start)
+                    self._begin()
             self._ale.getScreenGrayscale(self._screens[0])
         if self._sees_frames:
             out[:] = 0
         else:
             self._ale.getRAM(self._ram[1])
         self._observe(out)
+
+    def _begin(self) -> None:
+        """Begins the game."""
+        self._last = self._noop
+        self._screens[0], self._screens[1] = self._first_screen, 0
+        if not self._is_reset:
+            self._ale.restoreState(self._start)
+            return
+        self._ale.reset_game()
+        self._ale.getScreenGrayscale(self._screens[0])
 
     def step(self, action: int, out: np.ndarray) -> float:
         """Plays an action for all its frames, and returns by how much the score rose.
@@ -188,7 +216,7 @@ class Game:
         """
         reward, last = 0.0, self._options.frame_skip - 1
         for frame in range(last + 1):
-            reward += self._frame(action)
+            reward += self._frame(self._actions[action])
             if self.is_over:
                 break
             if self._sees_frames and frame >= last - 1:
@@ -210,16 +238,16 @@ class Game:
                 out[:] = ram_and_change(now, before)
                 before[:] = now
 
-    def _frame(self, action: int) -> int:
-        if self._options.sticky_actions:
+    def _frame(self, action: Any) -> int:
+        if self._options.sticky_actions and not self._is_loaded:
             if self._frames_drawn == _FRAMES_AHEAD:
                 self._draw_repeats()
             is_repeated = self._repeats[self._frames_drawn]
             self._frames_drawn += 1
             if is_repeated:
                 return self._ale.act(self._last)
-            self._last = self._actions[action]
-        return self._ale.act(self._actions[action])
+            self._last = action
+        return self._ale.act(action)
 
     def _draw_repeats(self) -> None:
         """Draws in which of the next frames the last action is repeated."""

@@ -35,6 +35,7 @@ from jax_es.runs.trust import trust_source
 from jax_es.runs.wording import markdown, significant
 from jax_es.train_config import (
     POLICY_KINDS,
+    CustomPolicyConfig,
     TrainConfig,
     differing,
     flat,
@@ -47,7 +48,8 @@ from jax_es.tuning.settings import TuningConfig
 
 DESCRIPTION = f"""Searches for hyperparameters with Optuna, by successive halving.
 
-PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}).
+PRESET: {", ".join(PRESETS)} (default: {DEFAULT_PRESET}; with --env.id the own-… that
+fits the task).
 
 KIND: {", ".join(POLICY_KINDS)} (default: the preset's). --strategy and --fine-tune as
 of train.
@@ -119,8 +121,20 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
             f"{own[0]} with policy {own[1]}; leave PRESET and --policy out.",
         )
     name = DEFAULT_PRESET if line.preset is None else line.preset
+    task = None if line.resumes else line.environment()
+    if task is not None:
+        from jax_es.training.own_task import own_task
+
+        name, task = own_task(task, line.kind)
     default = stored or around(current_name(name), line.kind)
-    config = line.with_parts(default.config)
+    config = default.config
+    if task is not None:
+        config = dataclasses.replace(config, env=task)
+    if isinstance(config.policy, CustomPolicyConfig):
+        from jax_es.training.custom_policy import with_options
+
+        config = with_options(config)
+    config = line.with_parts(config)
     fine_tune = line.take_fine_tune()
     if fine_tune:
         config = for_fine_tuning(config)
@@ -131,6 +145,8 @@ def parse(argv: list[str]) -> tuple[tuning.Settings, RunDirectory, bool]:
     from jax_es.training.build import check_cores, with_game
 
     config = with_game(arguments.config)
+    if task is not None:  # with what it takes to train it
+        config = dataclasses.replace(config, env=task)
     settings = tuning.Settings(config, arguments.tuning, default.preset)
     if stored is not None:
         path = line.path_to_resume

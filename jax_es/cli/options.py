@@ -190,6 +190,7 @@ def parse_options(
         fields = _names(arguments if default is None else default)
         # A network's own fields are typed without this part.
         names = [name.replace("policy.options.", "policy.") for name in fields]
+        names = [name for name in names if name != "policy.target"]  # is --policy
         reason = _reason(event, [option(name).removeprefix("--") for name in names])
         raise InputError(f"{reason} (--help lists all options)")
 
@@ -225,7 +226,8 @@ def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
         name = argument.partition("=")[0]
         dotted = name.removeprefix("--").replace("-", "_")
         part, _, key = dotted.partition(".")
-        if dotted.startswith(KWARGS) and hasattr(inner, part):
+        is_option = argument.startswith("--")  # no value, as one of --search
+        if is_option and dotted.startswith(KWARGS) and hasattr(inner, part):
             value = _literal(take_option(rest, name))
             where, _, key = key.partition(".")
             old = getattr(inner, part)

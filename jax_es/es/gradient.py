@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jax_es.checks import require
 from jax_es.es.noise import FullNoise, member_key
+from jax_es.es.strategy import check_floats
 from jax_es.types import PyTree
 
 
@@ -36,7 +37,7 @@ def es_gradient(
         gets it minimises f.
 
     Raises:
-        ConfigError: if ``sigma`` or ``num_pairs`` is not positive.
+        ConfigError: if ``sigma`` or ``num_pairs`` is not positive, or θ no floats.
 
     Example:
         >>> import optax
@@ -55,6 +56,7 @@ def es_gradient(
         True
     """
     require(0 < sigma < float("inf"), f"sigma must be positive, got {sigma}.")
+    check_floats("mean", mean)
     require(num_pairs >= 1, f"num_pairs must be at least 1, got {num_pairs}.")
     noise = FullNoise()
 

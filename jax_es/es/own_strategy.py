@@ -114,7 +114,13 @@ def own_strategy(
     def tell(state: Any, fitness: Any, *behaviour: Any) -> tuple[Any, OwnInfo]:
         fitness = jnp.asarray(fitness, jnp.float32)
         check_shape(fitness, population_size)
-        told, info = follow(state, replace_nonfinite(fitness), *behaviour)
+        result = follow(state, replace_nonfinite(fitness), *behaviour)
+        require(
+            type(result) in (tuple, list) and len(result) == 2,
+            f"es.strategy {name}: tell must return the next state and a dictionary of "
+            f"numbers, got {type(result).__name__}.",
+        )
+        told, info = result
         told = jax.tree.map(_array, told)
         _require_alike(name, "tell: state", state, told)
         if not isinstance(told.generation, Tracer):

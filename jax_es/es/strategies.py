@@ -51,7 +51,7 @@ from jax_es.es.openai_es import openai_es
 from jax_es.es.optimizers import clipup
 from jax_es.es.own_strategy import own_strategy
 from jax_es.es.repaired import RepairedMAES, RepairedRmES, RepairedXNES
-from jax_es.es.strategy import Strategy
+from jax_es.es.strategy import Strategy, check_floats
 from jax_es.types import PyTree
 
 ALGORITHMS: dict[str, type[DistributionBasedAlgorithm]] = {
@@ -148,6 +148,13 @@ def strategy(
         isinstance(size, int) and size >= 2 and size % 2 == 0,
         f"size must be an even number of at least 2, got {size!r}: members come in "
         "pairs.",
+    )
+    check_floats("theta", theta)
+    module, _, own = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    require(
+        not module,
+        f"strategy {name!r} is a name in a module; pass the function itself: from "
+        f"{module} import {own}.",
     )
     if callable(name):
         title = getattr(name, "__qualname__", type(name).__qualname__)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checks import ConfigError, check_types, require
@@ -91,6 +92,24 @@ class Behaviour(NamedTuple):
     worth: float
     """What makes θ the best one so far: the mean return of its evaluation, −∞ if one is
     not finite, or minus its error under commanded returns."""
+
+
+def check_floats(name: str, theta: PyTree) -> None:
+    """Checks that weights are floats: a step within whole numbers would be cut off.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    for leaf in jax.tree.leaves(theta):
+        try:
+            kind = str(jnp.result_type(leaf))
+        except TypeError:
+            kind = type(leaf).__name__
+        require(
+            "float" in kind,
+            f"{name} has weights of {kind}, expected floats; make them "
+            "jnp.float32(weights).",
+        )
 
 
 def read_options(cls: type[T], name: str, given: Mapping[str, Any]) -> T:

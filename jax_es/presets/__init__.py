@@ -7,7 +7,7 @@ The tables: ``paper.py`` (the papers' settings and their workstation-sized forms
 
 import difflib
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from jax_es.config.es import (
     ESConfig,
 )
 from jax_es.models import MLPConfig
+from jax_es.phases import Phase
 from jax_es.presets.control import CONTROL_PRESETS
 from jax_es.presets.games import GAME_PRESETS
 from jax_es.presets.own import OWN_PRESETS
@@ -150,7 +151,7 @@ def with_strategy(config: TrainConfig, name: str | None) -> TrainConfig:
     """Returns the configuration with another strategy.
 
     What both read stays, unless :data:`FOR_STRATEGY` has it; the rest goes back to its
-    default.
+    default, and phases change none of it.
     """
     es = config.es
     if name is None or name == es.strategy:
@@ -158,10 +159,26 @@ def with_strategy(config: TrainConfig, name: str | None) -> TrainConfig:
     if name not in STRATEGIES and not is_own(name):
         raise ConfigError(unknown("strategy", name, STRATEGIES))
     if {name, es.strategy} <= {*ESTIMATING}:
-        return replace(config, es=replace(es, strategy=name, kwargs={}))
-    shared: dict[str, Any] = {field: getattr(es, field) for field in SHARED}
-    shared |= FOR_STRATEGY.get(name, {})
-    return replace(config, es=ESConfig(strategy=name, **shared))
+        changed = replace(es, strategy=name, kwargs={})
+    else:
+        shared: dict[str, Any] = {field: getattr(es, field) for field in SHARED}
+        shared |= FOR_STRATEGY.get(name, {})
+        changed = ESConfig(strategy=name, **shared)
+    phases = _without(config.phases, lambda field: field.startswith("es."))
+    return replace(config, es=changed, phases=phases)
+
+
+def _without(
+    phases: Iterable[Phase], is_dropped: Callable[[str], bool]
+) -> tuple[Phase, ...]:
+    """Returns phases that change nothing of what is dropped."""
+    return tuple(
+        replace(
+            phase,
+            changes={k: v for k, v in phase.changes.items() if not is_dropped(k)},
+        )
+        for phase in phases
+    )
 
 
 def with_objective(config: TrainConfig, name: str | None) -> TrainConfig:
@@ -179,7 +196,8 @@ def with_objective(config: TrainConfig, name: str | None) -> TrainConfig:
     read += WEIGHTS if is_own(name) else []
     own = ESConfig()
     back = {field: getattr(own, field) for field in read}
-    return replace(config, es=replace(es, objective=name, **back))
+    phases = _without(config.phases, lambda field: field.removeprefix("es.") in back)
+    return replace(config, es=replace(es, objective=name, **back), phases=phases)
 
 
 def for_fine_tuning(config: TrainConfig) -> TrainConfig:
@@ -227,7 +245,13 @@ def for_teaching(config: TrainConfig) -> TrainConfig:
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """Returns the message for an unknown name, with the three closest or all of few."""
+    """Returns the message for an unknown name, with the three closest or all of few.
+
+    ``module.Name`` is probably meant to be a part of one's own.
+    """
+    module, dot, own = str(name).rpartition(".")
+    if dot and what in ("policy", "strategy", "objective"):
+        return f"{what} {name!r} is unknown; of a module's, write {module}:{own}."
     if len(known) > 15:
         first, second, third = difflib.get_close_matches(str(name), known, cutoff=0.0)
         close = f"did you mean {first}, {second} or {third}?"

@@ -112,7 +112,7 @@ class RunDirectory:
     def _stored(self) -> "_Stored":
         """Reads the record, once as long as it stays as it is."""
         if not self.exists():
-            raise ConfigError(no_run(self.path))
+            raise ConfigError(no_run(self.path, self.file))
         file = self.path / self.file
         return _read(file, state_of(file))
 

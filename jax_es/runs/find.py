@@ -95,9 +95,13 @@ def how_to_use(run: RunDirectory) -> str:
     path, asked, trust = str(run.path), obedience_option(run), trust_option(run)
     has_niches = run.method().name == POET and run.checkpoints.exists()
     load = "load_niches" if has_niches else "load_policy"
+    # A run none of whose evaluations was finite has no best one.
+    has_last = run.checkpoints.exists() and not (run.checkpoints / "best").exists()
+    option, argument = (" --checkpoint last", ", 'last'") if has_last else ("", "")
     return (
-        f"Evaluate: {program_command('evaluate')} {shlex.quote(path)}{asked}{trust}\n"
-        f"From Python: jax_es.{load}({path!r}{', trust=True' * bool(trust)})"
+        f"Evaluate: {program_command('evaluate')} {shlex.quote(path)}{option}{asked}"
+        f"{trust}\nFrom Python: jax_es.{load}({path!r}{argument}"
+        f"{', trust=True' * bool(trust)})"
     )
 
 

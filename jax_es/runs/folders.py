@@ -44,7 +44,7 @@ def runs_in(directory: Path) -> list[Path]:
     return [file.parent for file in sorted(records, key=lambda f: f.stat().st_mtime)]
 
 
-def no_run(path: Path) -> str:
+def no_run(path: Path, file: str = CONFIG_FILE) -> str:
     """Says that a folder is no run, and which ones are near."""
     seeds = [str(run) for run in seed_folders(path)]
     if seeds:
@@ -54,7 +54,7 @@ def no_run(path: Path) -> str:
         )
     known = [str(run) for run in runs_in(path.parent)][-5:]
     listed = f"Runs there: {', '.join(known)}." if known else "No run is there."
-    return f"{path} is not a run (it has no {CONFIG_FILE}). {listed}"
+    return f"{path} is not a run (it has no {file}). {listed}"
 
 
 def program_command(program: str) -> str:

@@ -3,13 +3,24 @@
 import math
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_es.checks import ConfigError, optional
+from jax_es.checks import ConfigError, optional, require
 from jax_es.runs.files import read_json
 from jax_es.runs.folders import CONFIG_FILE, EVOLUTION_FILE
 from jax_es.runs.records import GenerationRecord
+
+
+def check_callbacks(callbacks: Iterable[Any]) -> None:
+    """Raises ``ConfigError`` for one that cannot be told of a generation."""
+    for each in callbacks:
+        require(
+            callable(getattr(each, "on_generation", None)),
+            "callbacks must be objects with a method on_generation(record, state), "
+            f"got {each!r}.",
+        )
 
 
 class Callback(Protocol):

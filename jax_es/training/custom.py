@@ -112,10 +112,20 @@ def make_own_strategy(es: ESConfig, mean: Any, descriptor_size: int) -> Strategy
         f"--strategy {es.strategy} is no function that returns (init, ask, tell).",
     )
     with blamed(f"--strategy {es.strategy}", "when it was built", (ConfigError,)):
-        return own_strategy(
+        own = own_strategy(
             *(es.strategy, build, mean, 2 * es.num_pairs, es.sigma),
             *(descriptor_size, es.kwargs),
         )
+
+    def tell(*given: Any) -> Any:
+        with blamed(f"--strategy {es.strategy}", "in tell", (ConfigError,)):
+            return own.tell(*given)
+
+    def ask(state: Any) -> Population:
+        with blamed(f"--strategy {es.strategy}", "in ask", (ConfigError,)):
+            return own.ask(state)
+
+    return own._replace(ask=ask, tell=tell)
 
 
 def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:

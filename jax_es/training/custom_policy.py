@@ -77,7 +77,12 @@ def custom_policy(network: str | Callable[..., Any], **options: Any):
     missing = [
         name for name, value in given.items() if value is inspect.Parameter.empty
     ]
-    require(not missing, f"policy: {target} needs {', '.join(missing)}; give a value.")
+    example = ", ".join([target.rpartition(":")[2], *(f"{n}=…" for n in missing)])
+    require(
+        not missing,
+        f"policy: {target} needs {', '.join(missing)}; give it a default, or pass "
+        f"jax_es.custom_policy({example}) from Python.",
+    )
     return CustomPolicyConfig(target=target, options=given)
 
 

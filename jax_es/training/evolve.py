@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import EVOLUTION_FILE
 from jax_es.runs.metrics import check_own_records
 from jax_es.runs.records import GenerationRecord, return_statistics
-from jax_es.runs.tracking import Callback
+from jax_es.runs.tracking import Callback, check_callbacks
 from jax_es.runs.wording import significant
 from jax_es.train_config import differing, flatten
 from jax_es.training.function_fitness import Fitness, FunctionFitness
@@ -165,6 +166,7 @@ def evolve(
     """
     es = ESConfig() if es is None else es
     _check(es, resume, path)
+    check_callbacks(callbacks)
     settings = {"es": dataclasses.asdict(es), "seed": seed}
     settings |= {"num_generations": num_generations}
     settings |= {"checkpoint_every": checkpoint_every}
@@ -195,11 +197,14 @@ def evolve(
         state = EvolutionState(strategy.init(keys[1], mean), mean, -math.inf)
         if run is not None:
             stack.enter_context(run.lock())
+            name = getattr(fitness, "__qualname__", type(fitness).__qualname__)
+            name = f"{fitness.__module__}:{name}"
             if resume:
                 state = _taken_up(run, settings, state)
+                if (before := run.record().get("fitness", name)) != name:
+                    warnings.warn(f"fitness was {before}, now {name}", stacklevel=2)
             else:
-                name = getattr(fitness, "__qualname__", type(fitness).__qualname__)
-                run.begin(config=settings, fitness=f"{fitness.__module__}:{name}")
+                run.begin(config=settings, fitness=name)
                 # A resume goes on from it, whatever it is given.
                 Checkpoints(run.checkpoints).save(0, state)
         state = state._replace(es=devices.share(state.es))

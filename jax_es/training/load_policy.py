@@ -29,6 +29,7 @@ from jax_es.runs.state_arrays import like_template
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig, in_own_physics, policy_kind
 from jax_es.training.build import make_env, make_policy
+from jax_es.training.single_env import is_single
 from jax_es.types import Policy, PyTree, needs_reference
 
 
@@ -262,6 +263,7 @@ class LoadedPolicy:
                 return batch
             return batch.reshape(*batch.shape[:ends], *shape)  # flattened in training
         try:
+            require(is_single(space, observation), "it is a batch, or out of range")
             return np.asarray(gymnasium.spaces.flatten(space, observation))
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(

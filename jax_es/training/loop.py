@@ -7,6 +7,8 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from jax_es.checks import is_own
 from jax_es.cli.progress import Progress
 from jax_es.rollout.evaluator import never
@@ -156,6 +158,13 @@ class PolicyTraining:
                 f"of the population ({record.num_failed} failed simulations) and "
                 f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
                 "infinite; they rank worst."
+            )
+        unranked = int(np.sum(~np.isfinite(generation.fitness)))
+        if parts.own_objective is not None and unranked:
+            says.append(
+                f"generation {record.generation + 1}: {unranked} of "
+                f"{len(generation.fitness)} fitnesses by {parts.config.es.objective} "
+                "were NaN or infinite; they rank worst."
             )
         before = None if best is None else (int(best.es.generation), best)
         return Step(record, self.state, before, says)

@@ -165,3 +165,19 @@ def make_history_actor(config: TrainConfig, env: gymnasium.Env) -> models.Histor
     observed = typing.cast(HistoryObservation, env).env.observation_space
     policy = make_policy(config.policy, observed, env.action_space)
     return models.HistoryActor(typing.cast(models.DecisionTransformerPolicy, policy))
+
+
+def is_single(space: gymnasium.Space, observation: Any) -> bool:
+    """Whether an observation has the shape of one, not of several, wherever it is read.
+
+    Gymnasium flattens several numbers of a choice to one vector, without a word.
+    """
+    match space:
+        case gymnasium.spaces.Dict():
+            return all(is_single(each, observation[k]) for k, each in space.items())
+        case gymnasium.spaces.Tuple():
+            return all(map(is_single, space, observation))
+        case gymnasium.spaces.Discrete():
+            index = np.asarray(observation) - space.start
+            return index.ndim == 0 and bool(0 <= index < space.n)
+    return space.shape is None or np.shape(observation) == space.shape

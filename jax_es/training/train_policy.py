@@ -22,7 +22,7 @@ from jax_es.presets import preset as preset_of
 from jax_es.rollout.evaluator import never
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.folders import new_folder
-from jax_es.runs.tracking import Callback
+from jax_es.runs.tracking import Callback, check_callbacks
 from jax_es.runs.trust import note_unnamed
 from jax_es.runs.wording import significant
 from jax_es.train_config import TrainConfig
@@ -98,12 +98,7 @@ def train_policy(
         not resume or path is not None,
         "--resume needs a path, the folder of the run to continue.",
     )
-    for each in callbacks:
-        require(
-            callable(getattr(each, "on_generation", None)),
-            "callbacks must be objects with a method on_generation(record, state), "
-            f"got {each!r}.",
-        )
+    check_callbacks(callbacks)
     if path is None:
         path = new_folder(f"{preset}-seed{config.seed}")
     require(os.fspath(path) != "", "path must be the folder of a run, got ''.")

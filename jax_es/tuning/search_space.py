@@ -6,7 +6,7 @@ texts that they were given as, since Optuna's database holds numbers and texts o
 
 import contextlib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_es.checks import ConfigError, is_of_type, optional, require
@@ -69,6 +69,10 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
     )
 
 
+OPTIONS = "policy.options."
+"""Where a configuration has what is a network's own."""
+
+
 def field_of(line: str) -> str:
     """Returns the field that a line is about, spelt as in the configuration."""
     return line.partition("=")[0].replace("-", "_")
@@ -78,7 +82,7 @@ def _group(field: str) -> str:
     return field.partition(".")[0]
 
 
-def space(config: TrainConfig, search: Iterable[str]) -> dict[str, Distribution]:
+def space(config: TrainConfig, search: Sequence[str]) -> dict[str, Distribution]:
     """Reads the lines of a search.
 
     Returns:
@@ -87,12 +91,23 @@ def space(config: TrainConfig, search: Iterable[str]) -> dict[str, Distribution]
     Raises:
         ConfigError: for an unknown field, or values that it cannot have.
     """
-    return {field_of(line): _distribution(config, line) for line in search}
+    fields = [_field(config, line) for line in search]
+    return {
+        field: _distribution(config, field, line)
+        for field, line in zip(fields, search, strict=True)
+    }
 
 
-def _distribution(config: TrainConfig, line: str) -> Distribution:
+def _field(config: TrainConfig, line: str) -> str:
+    """Returns a line's field; a network's own is typed without ``options``."""
+    field = field_of(line)
+    own = field.replace("policy.", OPTIONS, 1)
+    return own if own in flat(config) else field
+
+
+def _distribution(config: TrainConfig, field: str, line: str) -> Distribution:
     distributions = load_optuna().distributions
-    field, values = field_of(line), line.partition("=")[2]
+    values = line.partition("=")[2]
     require(values != "", f"--search must be {FORMS}, got {line!r}.")
     fixed = ("policy.kind", "es.strategy")
     known = [name for name in flat(config) if "." in name and name not in fixed]
@@ -155,7 +170,10 @@ def unchanged(
 def _type(config: TrainConfig, name: str) -> Any:
     """Returns the type of a field, by its dotted name; kwargs are numbers."""
     if name.startswith(KWARGS):
-        return float
+        return int | float
+    if name.startswith(OPTIONS):
+        value = flat(config)[name]
+        return tuple[int, ...] if isinstance(value, tuple | list) else type(value)
     component, field = name.split(".")
     return typing.get_type_hints(type(getattr(config, component)))[field]
 
@@ -167,6 +185,9 @@ def _value(text: str, kind: Any) -> Any:
         ConfigError: if a field of this type cannot have it.
     """
     found: list[Any] = [{"true": True, "false": False, "none": None}.get(text, text)]
+    with contextlib.suppress(ValueError):
+        if kind == int | float:
+            found.append(int(text))
     with contextlib.suppress(ValueError):
         found.append(float(text) if is_of_type(0.5, kind) else int(text))
     with contextlib.suppress(ValueError):

@@ -23,7 +23,12 @@ RAM = {"observation": "ram"}
 
 
 @pytest.mark.parametrize(
-    ("game", "skip"), [("freeway", 4), ("kangaroo", 4), ("hero", 4), ("hero", 15)]
+    ("game", "skip"),
+    [
+        *[("freeway", 4), ("kangaroo", 4), ("hero", 4), ("hero", 15)],
+        # Those that begin in another way.
+        *[("qbert", 4), ("tetris", 4), ("berzerk", 4), ("double_dunk", 4)],
+    ],
 )
 def test_equals_ale_pys_own_memory(game, skip):
     """With sticky actions, too, which both draw alike."""

@@ -39,6 +39,12 @@ def test_of_a_constant_it_is_zero():
     assert jax.tree.map(jnp.shape, gradient) == jax.tree.map(jnp.shape, MEAN)
 
 
+def test_whole_numbers_are_refused():
+    """Steps of less than 1 would be cut off."""
+    with pytest.raises(ConfigError, match=r"weights of int.*jnp.float32\(weights\)"):
+        es_gradient(cubic, np.array([3, 2]), jax.random.key(0), sigma=1.0, num_pairs=2)
+
+
 def test_bad_numbers_are_named():
     for bad, name in (({"sigma": 0.0}, "sigma"), ({"num_pairs": 0}, "num_pairs")):
         given = {"sigma": 0.1, "num_pairs": 2, **bad}

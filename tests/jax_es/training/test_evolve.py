@@ -396,6 +396,7 @@ def test_bad_input_is_refused_before_any_work(folder):
     refused("num_generations must be.*got 1.5", num_generations=1.5)
     refused("num_devices must be from 1 to 4.*got 9", num_devices=9)
     refused("resume=True needs path", resume=True)
+    refused("callbacks must be objects with a method", callbacks=[print])
     refused("is not a run", resume=True, path="nothing")
     assert not [*folder.iterdir()]
 
@@ -416,6 +417,8 @@ def test_a_resume_changes_nothing_and_a_run_is_not_begun_twice(folder):
             evolve(fitness, theta, **({"es": ES} | again | changed))
     with pytest.raises(ValueError, match=r"does not fit: .* is float32\[9, 8\]"):
         evolve(fitness, [jnp.ones((9, 3)), {"b": jnp.ones(3)}], ES, **again)
+    with pytest.warns(UserWarning, match=r"fitness was .*, now .*<lambda>"):
+        evolve(lambda *given: fitness(*given), theta, ES, **again)
     evolve(fitness, theta, ES, **(again | {"num_generations": 2}))
     with pytest.raises(ConfigError, match="num_generations must be at least 2"):
         evolve(fitness, theta, ES, **again)

@@ -124,6 +124,14 @@ def test_spaces_of_many_parts_are_learned_evaluated_and_acted_in(switches, folde
         assert total > 8.0
         with pytest.raises(ValueError, match="observation is none of Dict"):
             policy({"lamp": 3})
+        lamps = np.zeros((2, 2), np.int8)
+        for several in (
+            {"dial": np.array([0, 1]), "lamp": lamps},
+            {"dial": 3, "lamp": lamps[0]},  # there are three
+            {"dial": 0, "lamp": lamps},
+        ):
+            with pytest.raises(ValueError, match=r"it is a batch, or|none of Dict"):
+                policy(several)
     finally:
         del gymnasium.registry["Console-v0"]
 

@@ -14,7 +14,9 @@ import pytest
 
 import jax_es
 from jax_es import evaluate, export, plot, report, train
+from jax_es.presets import PRESETS, with_objective
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.find import how_to_use
 from jax_es.runs.metrics import read_metrics
 from jax_es.runs.wording import significant
 from jax_es.training.load_policy import load_policy
@@ -271,3 +273,71 @@ def test_every_strategy_has_members_of_one_form(name):
     if name != "cma-es":  # pair i is members 2i and 2i + 1
         middle = (members["b"][0::2] + members["b"][1::2]) / 2
         np.testing.assert_allclose(middle, 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_any_strategy_and_objective_fit_a_presets_phases(name):
+    """Phases change what OpenAI-ES reads, and others do not."""
+    config = jax_es.preset(name)
+    with_strategy = jax_es.preset(name, strategy="sep-cma-es")
+    assert len(with_strategy.phases) == len(config.phases)
+    assert with_objective(config, "own_parts:mine").es.objective == "own_parts:mine"
+    changed = {field for each in with_strategy.phases for field in each.changes}
+    assert not {field for field in changed if field.startswith("es.")}
+
+
+def test_names_of_ones_own_are_answered_by_what_works(parts, folder, refused):
+    small = ["half-cheetah", "--num-generations", "1", "--name", "none"]
+    for option, name in (("--policy", "Net"), ("--objective", "distance_less_energy")):
+        words = f"of a module's, write my_parts:{name}"
+        refused(train.main, [*small, option, f"my_parts.{name}"], words)
+    wide = PARTS.replace("num_outputs: int", "num_outputs: int\n    width: int")
+    Path("nets.py").write_text(wide)
+    words = "give it a default, or pass jax_es.custom_policy(Net, width=…)"
+    refused(train.main, [*small, "--policy", "nets:Net"], words)
+    with pytest.raises(jax_es.ConfigError, match="from my_parts import Net"):
+        jax_es.strategy("my_parts:Net", np.zeros(2, np.float32))
+    with pytest.raises(jax_es.ConfigError, match="weights of int32, expected floats"):
+        jax_es.strategy("ga", np.zeros(2, int))
+    assert not (folder / "runs").exists()
+
+
+def broken(tell):
+    """Returns a strategy with this ``tell``."""
+
+    def mine(mean, descriptor_size, population_size, sigma):
+        state = collections.namedtuple("State", ["mean", "generation"])
+
+        def ask(state):
+            return jax.tree.map(lambda w: np.stack([w] * population_size), state.mean)
+
+        return lambda key, mean: state(mean, np.int32(0)), ask, tell
+
+    return mine
+
+
+@pytest.mark.parametrize(
+    ("tell", "words"),
+    [
+        (lambda state, fitness: state, "tell must return the next state and a dict"),
+        (lambda state, fitness: 1 / 0, "raised ZeroDivisionError in tell"),
+    ],
+)
+def test_a_strategy_is_blamed_for_what_its_tell_does(tell, words, folder):
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+    with pytest.raises(Exception, match=words):
+        jax_es.train_policy(config, "run", strategy=broken(tell), verbose=False)
+
+
+def test_what_an_objective_cannot_say_is_told(folder, capsys):
+    config = jax_es.preset("half-cheetah", "linear").replace(TINY)
+
+    def some(episodes):
+        return np.where(np.arange(len(episodes.returns)) % 2, np.nan, 1.0)
+
+    jax_es.train_policy(config, "run", objective=some)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "generation 1: 2 of 4 fitnesses by" in said
+    # Nor was an evaluation finite, so that there is no best θ to be named at the end.
+    assert not Path("run/checkpoints/best").exists()
+    assert "--checkpoint last" in how_to_use(RunDirectory(Path("run")))

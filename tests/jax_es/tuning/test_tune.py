@@ -247,6 +247,43 @@ def test_a_strategys_own_numbers_can_be_searched():
     made = configured(config, {"es.kwargs.c_std": 0.2, "es.sigma": 0.3})
     assert made.es.kwargs == {"c_std": 0.2} and made.es.sigma == 0.3
     assert unchanged(config, {"es.kwargs.c_std": found}) is None
+    (found,) = space(config, ["es.kwargs.mu=2,0.5"]).values()
+    values = [configured(config, {"es.kwargs.mu": c}).es.kwargs for c in found.choices]
+    assert [repr(each["mu"]) for each in values] == ["2", "0.5"]
+
+
+def test_a_line_of_a_search_is_not_taken_for_an_option(folder):
+    line = "es.kwargs.c_std=0.1,0.2"
+    typed = ["cartpole", "--strategy", "cma-es", "--search", line, "--name", "study"]
+    settings, *_ = tune.parse(typed)
+    assert settings.tuning.search == (line,) and settings.config.es.kwargs == {}
+
+
+NETWORK = """
+import flax.linen as nn
+
+
+class Net(nn.Module):
+    num_outputs: int
+    width: int = 8
+
+    @nn.compact
+    def __call__(self, observation):
+        return nn.Dense(self.num_outputs)(nn.tanh(nn.Dense(self.width)(observation)))
+"""
+
+
+def test_a_task_and_a_network_of_ones_own(folder, monkeypatch):
+    (folder / "nets.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(str(folder))
+    own = ["--env.id", "Pendulum-v1", "--policy", "nets:Net", "--policy.width", "4"]
+    search = ["--search", "policy.width=4,16"]
+    settings, *_ = tune.parse([*own, *search, "--name", "study"])
+    assert settings.preset == "own-vector"
+    assert settings.config.policy.options == {"width": 4}
+    (field,) = space(settings.config, settings.tuning.search)
+    made = configured(settings.config, {field: "16"})
+    assert made.policy.options == {"width": 16}
 
 
 def test_values_are_of_their_fields_types():
