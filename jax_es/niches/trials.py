@@ -67,13 +67,12 @@ class Trials:
             ConfigError: the environment cannot be so.
         """
         env, config = self._parts.env, self._parts.config
-        one = evaluation_tasks(config.seed, 0, 1, env.max_episode_steps)
+        tasks = evaluation_tasks(config.seed, 0, env.num_envs, env.max_episode_steps)
         for terrain in terrains if self._names else ():
             values = dict(zip(self._names, terrain.tolist(), strict=True))
-            rows = varied(one, env, values, "--mutate").variation
-            options = {"variation": np.repeat(rows, env.num_envs, axis=0)}
+            options = {"variation": varied(tasks, env, values, "--mutate").variation}
             try:
-                env.reset(seed=one.seed.repeat(env.num_envs), options=options)
+                env.reset(seed=tasks.seed, options=options)
             except Exception as error:  # of the user's own environment any
                 named = ", ".join(f"{name} {value:g}" for name, value in values.items())
                 raise ConfigError(

@@ -47,16 +47,17 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     ``niche-N`` is the last checkpoint with the θ of that niche.
     """
     file = run.path / WEIGHTS_FILE
-    if str(checkpoint).startswith(NICHE) and not file.exists():
+    which = str(checkpoint)
+    if which.startswith(NICHE) and not file.exists():
         restored = Checkpoints(run.checkpoints).restore("last")
         stored = restored.state.get("niches", {"number": np.zeros(0, int)})
         rows = {f"{NICHE}{number}": row for row, number in enumerate(stored["number"])}
-        if str(checkpoint) not in rows:
+        if which not in rows:
             known = ", ".join(rows) or "none; choose best, last or a number"
             raise CheckpointError(
                 f"no checkpoint {checkpoint!r} in {run.path}, whose niches are {known}."
             )
-        es = {**restored.state["es"], "mean": niche_mean(stored, rows[checkpoint])}
+        es = {**restored.state["es"], "mean": niche_mean(stored, rows[which])}
         return Restored(restored.step, {**restored.state, "es": es})
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)
@@ -71,7 +72,7 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
         raise CheckpointError(
             f"{file} cannot be read ({error}); export the run again."
         ) from error
-    if str(checkpoint) not in ("best", "last", str(step)):
+    if which not in ("best", "last", str(step)):
         raise CheckpointError(
             f"{run.path} holds checkpoint {step} alone, got {checkpoint!r}; leave it "
             "out, or export the other one."

@@ -207,7 +207,7 @@ def make_policy(
         kinds = [
             name
             for name, kind in POLICY_KINDS.items()
-            if takes_images(kind) != of_images
+            if takes_images(kind) != of_images and name != "afterstate"
         ]
         is_game = env is not None and is_atari(env.id)
         if is_game:

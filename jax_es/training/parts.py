@@ -329,7 +329,8 @@ def _check_fits(parts: EvaluationParts, state: PyTree, population: Population) -
         what: devices.count * shared,
         f"rollout.num_slots {slots}, each with weights of its own,": slots * slot_bytes,
     }
-    remedy = "choose a smaller policy, fewer pairs or fewer slots"
+    few = ", fewer es.kwargs.parents" * (es.strategy == "ga")
+    remedy = f"choose a smaller policy{few}, fewer pairs or fewer slots"
     if es.strategy != "openai-es":
         remedy += ", or --strategy openai-es, which holds neither matrices nor members"
     check_memory(needs, devices.memory, remedy)
