@@ -6,13 +6,13 @@ texts that they were given as, since Optuna's database holds numbers and texts o
 
 import contextlib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jax_es.checks import ConfigError, is_of_type, optional, require
 from jax_es.config import ESTIMATING
 from jax_es.presets import unknown
-from jax_es.train_config import KWARGS, TrainConfig, flat
+from jax_es.train_config import KWARGS, CustomPolicyConfig, TrainConfig, flat
 
 FORMS = "FIELD=LOW:HIGH, FIELD=LOW:HIGH:log or FIELD=A,B,C"
 
@@ -69,10 +69,6 @@ def default_search(config: TrainConfig) -> tuple[str, ...]:
     )
 
 
-OPTIONS = "policy.options."
-"""Where a configuration has what is a network's own."""
-
-
 def field_of(line: str) -> str:
     """Returns the field that a line is about, spelt as in the configuration."""
     return line.partition("=")[0].replace("-", "_")
@@ -82,7 +78,7 @@ def _group(field: str) -> str:
     return field.partition(".")[0]
 
 
-def space(config: TrainConfig, search: Sequence[str]) -> dict[str, Distribution]:
+def space(config: TrainConfig, search: Iterable[str]) -> dict[str, Distribution]:
     """Reads the lines of a search.
 
     Returns:
@@ -91,23 +87,12 @@ def space(config: TrainConfig, search: Sequence[str]) -> dict[str, Distribution]
     Raises:
         ConfigError: for an unknown field, or values that it cannot have.
     """
-    fields = [_field(config, line) for line in search]
-    return {
-        field: _distribution(config, field, line)
-        for field, line in zip(fields, search, strict=True)
-    }
+    return {field_of(line): _distribution(config, line) for line in search}
 
 
-def _field(config: TrainConfig, line: str) -> str:
-    """Returns a line's field; a network's own is typed without ``options``."""
-    field = field_of(line)
-    own = field.replace("policy.", OPTIONS, 1)
-    return own if own in flat(config) else field
-
-
-def _distribution(config: TrainConfig, field: str, line: str) -> Distribution:
+def _distribution(config: TrainConfig, line: str) -> Distribution:
     distributions = load_optuna().distributions
-    values = line.partition("=")[2]
+    field, values = field_of(line), line.partition("=")[2]
     require(values != "", f"--search must be {FORMS}, got {line!r}.")
     fixed = ("policy.kind", "es.strategy")
     known = [name for name in flat(config) if "." in name and name not in fixed]
@@ -171,10 +156,10 @@ def _type(config: TrainConfig, name: str) -> Any:
     """Returns the type of a field, by its dotted name; kwargs are numbers."""
     if name.startswith(KWARGS):
         return int | float
-    if name.startswith(OPTIONS):
-        value = flat(config)[name]
-        return tuple[int, ...] if isinstance(value, tuple | list) else type(value)
     component, field = name.split(".")
+    if isinstance(config.policy, CustomPolicyConfig) and component == "policy":
+        value = config.policy.options[field]
+        return tuple[int, ...] if isinstance(value, tuple) else type(value)
     return typing.get_type_hints(type(getattr(config, component)))[field]
 
 
