@@ -34,12 +34,10 @@ from jax_es.cli.train_program import WorkerArguments, start_jax
 from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_run, find_runs
-from jax_es.runs.method import POET
 
 if TYPE_CHECKING:
     from jax_es.evaluation.conditions import Condition, Evaluation, SeedGroup
     from jax_es.rollout.evaluator import EpisodeResults
-    from jax_es.training.load_policy import TrainedMean
 
 PICTURES = (".png", ".svg", ".pdf")
 """Files that --picture writes."""
@@ -244,21 +242,13 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
         drawing.save(figure, arguments.picture, name)
 
 
-def _is_of_niches(trained: TrainedMean) -> bool:
-    """Whether it is a run of POET's that has its niches; an exported one has not."""
-    from jax_es.runs.exported import WEIGHTS_FILE
-
-    has_all = not (trained.path / WEIGHTS_FILE).exists()
-    return trained.method.name == POET and has_all
-
-
 def _say_niches(groups: list[SeedGroup], checkpoint: str) -> None:
     """Says whose policies are played, and where they are at home."""
     from jax_es.niches.saved import played
 
-    for path, trained in (pair for g in groups for pair in g.trained.items()):
-        if _is_of_niches(trained):
-            number, terrain = played(find_run(path), checkpoint)
+    for path in (path for group in groups for path in group.trained):
+        if found := played(find_run(path), checkpoint):
+            number, terrain = found
             home = " ".join(f"--variation {n} {v:g}" for n, v in terrain.items())
             sys.stderr.write(f"{path}: niche {number}'s policy, at home in {home}\n")
 
@@ -283,7 +273,7 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
             policy.ask(command)
         policies["" if command is None else f"{command:g} asked, returned"] = policy
     terrains = []
-    if _is_of_niches(trained) and arguments.checkpoint in ("best", "last"):
+    if find_run(path).has_niches and arguments.checkpoint in ("best", "last"):
         niches = load_niches(path, seed, arguments.trust)
         niches = [each for each in niches if each.solved != NEVER] or niches
         policies = {f"niche {n.number}": n.policy for n in niches[-3:]}

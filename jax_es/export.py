@@ -93,14 +93,8 @@ def export(arguments: Arguments) -> None:
         video = f"replay{arguments.video.suffix.lower()}"
         shutil.copy(arguments.video, folder / video)
     evaluation = _evaluation(run, trained, arguments.checkpoint)
-    text = card(
-        run,
-        trained,
-        evaluation,
-        folder.resolve().name,
-        video,
-        _whose(run, trained, arguments.checkpoint),
-    )
+    whose = _whose(run, arguments.checkpoint)
+    text = card(run, trained, evaluation, folder.resolve().name, video, whose)
     (folder / "README.md").write_text(text, encoding="utf-8")
     # Last: a folder without it is no policy.
     RunDirectory(folder).write({**run.record(), DIGESTS: ALWAYS})
@@ -126,14 +120,14 @@ def _evaluation(
     return records[of_best if checkpoint == "best" else max(records)]
 
 
-def _whose(run: RunDirectory, trained: TrainedMean, checkpoint: str) -> str:
+def _whose(run: RunDirectory, checkpoint: str) -> str:
     """Says of a policy of POET's which niche's it is."""
     from jax_es.niches.saved import played
-    from jax_es.runs.exported import WEIGHTS_FILE
 
-    if trained.method.name != POET or (run.path / WEIGHTS_FILE).exists():
+    found = played(run, checkpoint)
+    if found is None:
         return ""
-    number, terrain = played(run, checkpoint)
+    number, terrain = found
     words = [f"--variation {name} {value:g}" for name, value in terrain.items()]
     play = ["python -m jax_es.evaluate DIRECTORY", trust_option(run).strip(), *words]
     return (

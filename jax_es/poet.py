@@ -89,6 +89,9 @@ def parse(argv: list[str]) -> Request:
         default=Arguments(config=config, poet=poet),
         description=DESCRIPTION,
     )
+    if task is not None:  # with what it takes to train it
+        config = dataclasses.replace(arguments.config, env=task)
+        arguments = dataclasses.replace(arguments, config=config)
     return request_of_method(arguments, line, name, arguments.poet.method())
 
 

@@ -94,7 +94,7 @@ class Poet(MethodTraining):
 
     def _begin(self, mean: PyTree) -> None:
         """Makes the first niche."""
-        self.mean = mean
+        self.mean, self._number = mean, 0
         es = self._parts.strategy.init(self._noise_key, mean)
         self.niches = [Niche(0, NEVER, 0, self.mutator.first, es)]
 
@@ -144,18 +144,18 @@ class Poet(MethodTraining):
         of = foremost(self.niches)
         place = [niche.number for niche in self.active].index(of.number)
         self.mean = jax.device_get(means[place])  # as it was evaluated
+        self._number = of.number
         if settings.transfer_every and number % settings.transfer_every == 0:
             self._transfer()
         self.generation += 1
         record = self._record(improved, place, started, elapsed)
-        says = self._says(count, moved)
         found = (of.number, float(improved.scores[place]))
         is_best = found > self._best and math.isfinite(found[1])
         self._best = found if is_best else self._best
         state = self.state()
         without = state._replace(niches=(), transfers=())
         best = (self.generation, without) if is_best else None
-        return Step(record, state, best, says)
+        return Step(record, state, best, self._says(count, moved))
 
     def _improve(self) -> Improved:
         """Runs a generation of each active niche's strategy, all in one rollout."""
@@ -375,7 +375,7 @@ class Poet(MethodTraining):
         """Returns what a checkpoint holds, as it is now."""
         statistics = self._trials.statistics
         return PoetState(
-            Foremost(self.mean, np.int32(self.generation)),
+            Foremost(self.mean, np.int32(self.generation), np.int32(self._number)),
             self.total_env_steps,
             self.best_evaluation_return,
             np.array(self._best),
@@ -394,6 +394,7 @@ class Poet(MethodTraining):
             self._trials.statistics = statistics
         self.mean = state["es"]["mean"]
         self.generation = int(state["es"]["generation"])
+        self._number = int(state["es"].get("number", foremost(self.niches).number))
         self.total_env_steps = int(state["total_env_steps"])
         self.best_evaluation_return = float(state["best_evaluation_return"])
         self._best = (int(state["best"][0]), float(state["best"][1]))

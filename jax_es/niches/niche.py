@@ -72,6 +72,8 @@ class Foremost(NamedTuple):
     """Of the foremost niche when the last generation improved it."""
     generation: np.int32
     """Generations done."""
+    number: np.int32
+    """That niche's."""
 
 
 class PoetState(NamedTuple):

@@ -9,12 +9,12 @@ import numpy as np
 
 from jax_es.checks import require
 from jax_es.niches.mutation import Mutator, described
-from jax_es.niches.niche import NEVER, Niche, foremost
+from jax_es.niches.niche import NEVER
 from jax_es.niches.settings import settings_of
 from jax_es.rollout.observation_statistics import ObservationStatistics
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
-from jax_es.runs.exported import NICHE, niche_mean
+from jax_es.runs.exported import niche_mean, restore
 from jax_es.runs.find import find_run
 from jax_es.runs.folders import program_command
 from jax_es.runs.method import POET, Method
@@ -109,36 +109,26 @@ def load_niches(
     return niches
 
 
-def played(run: RunDirectory, checkpoint: str | int) -> tuple[int, dict[str, float]]:
+def played(
+    run: RunDirectory, checkpoint: str | int
+) -> tuple[int, dict[str, float]] | None:
     """Returns the number and the terrain of the niche whose θ a checkpoint is.
 
-    The modules that the run names must be trusted.
+    The modules that the run names must be trusted. None if it is not a niche's, or the
+    checkpoint does not say whose, as those of earlier versions.
     """
-    checkpoints = Checkpoints(run.checkpoints)
-    stored = checkpoints.restore("last").state["niches"]
-    if str(checkpoint).startswith(NICHE):
-        number = int(str(checkpoint).removeprefix(NICHE))
-    elif checkpoint == "best":
-        number = int(checkpoints.restore("best").state["best"][0])
-    else:
-        then = checkpoints.restore(checkpoint).state["niches"]
-        active = [
-            Niche(n, p, c, np.zeros(0), None, solved=s)
-            for n, p, c, s, retired in zip(
-                *(then[name].tolist() for name in _COLUMNS), strict=True
-            )
-            if retired == NEVER
-        ]
-        number = foremost(active).number
+    if not run.has_niches:
+        return None
+    number = restore(run, checkpoint).state["es"].get("number")
+    if number is None:
+        return None
     with contextlib.closing(make_env(run.config().env, 1, 1)) as env:
         neutral = getattr(env, "variations", {})
     names = Mutator(settings_of(run.method()).mutate, neutral).names
+    stored = Checkpoints(run.checkpoints).restore("last").state["niches"]
     row = stored["number"].tolist().index(number)
     terrain = stored["terrain"][row].tolist() if names else []
-    return number, dict(zip(names, terrain, strict=True))
-
-
-_COLUMNS = "number", "parent", "created", "solved", "retired"
+    return int(number), dict(zip(names, terrain, strict=True))
 
 
 def terrains_of(

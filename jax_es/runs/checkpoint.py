@@ -66,14 +66,15 @@ Archives store ``es/mean``, the best elite when the last generation began, the c
 ``descriptors`` ``[N, B]``; ``low`` ``[B]``, and a CVT's ``centroids`` ``[C, B]``.
 ``emitter`` is what es needs besides.
 
-Runs of POET store ``es/mean``, the foremost niche's θ, the same counters, ``best``
-(number and score of the niche whose θ the checkpoint ``best`` has) and, but in that
-one, ``transfers`` ``[t, 3]`` (generation, source, target) and ``niches``: of each that
-ever was ``number``, ``parent``, ``created``, ``solved``, ``retired`` (generations, −1
-for never), ``is_novel``, ``terrain`` ``[n, V]``, and its last scores; ``niches/es`` is
-the strategy's state of the active ones, ``niches/left`` the θ of the others, each with
-a leading axis in the order of their numbers. ``observation_statistics`` are those of
-the run that the first θ came from, if it saw through some.
+Runs of POET store ``es/mean``, the foremost niche's θ, ``es/number``, that niche's, the
+same counters, ``best`` (number and score of the niche whose θ the checkpoint ``best``
+has) and, but in that one, ``transfers`` ``[t, 3]`` (generation, source, target) and
+``niches``: of each that ever was ``number``, ``parent``, ``created``, ``solved``,
+``retired`` (generations, −1 for never), ``is_novel``, ``terrain`` ``[n, V]``, and its
+last scores; ``niches/es`` is the strategy's state of the active ones, ``niches/left``
+the θ of the others, each with a leading axis in the order of their numbers.
+``observation_statistics`` are those of the run that the first θ came from, if it saw
+through some.
 
 Leaves are stored as NumPy arrays with their exact bits (``state_arrays.py``). Bare
 Orbax reads a step as nested dictionaries of them::

@@ -44,7 +44,7 @@ from jax_es.runs.machine import (
     machine,
     versions,
 )
-from jax_es.runs.method import Method
+from jax_es.runs.method import POET, Method
 from jax_es.runs.metrics import METRICS_FILE
 from jax_es.train_config import (
     TrainConfig,
@@ -96,6 +96,11 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """Where Orbax's checkpoints lie."""
         return self.path / "checkpoints"
+
+    @property
+    def has_niches(self) -> bool:
+        """Whether it is POET's with all its niches; an exported one has one policy."""
+        return self.method().name == POET and self.checkpoints.exists()
 
     def exists(self) -> bool:
         """Returns whether the record is there."""

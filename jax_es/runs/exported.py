@@ -57,7 +57,8 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
             raise CheckpointError(
                 f"no checkpoint {checkpoint!r} in {run.path}, whose niches are {known}."
             )
-        es = {**restored.state["es"], "mean": niche_mean(stored, rows[which])}
+        row, es = rows[which], restored.state["es"]
+        es = {**es, "mean": niche_mean(stored, row), "number": stored["number"][row]}
         return Restored(restored.step, {**restored.state, "es": es})
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)

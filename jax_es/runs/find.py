@@ -8,7 +8,6 @@ from pathlib import Path
 from jax_es.checks import ConfigError, require
 from jax_es.runs.directory import RunDirectory, seed_runs, trust_option
 from jax_es.runs.folders import EXPERIMENT_FILE, no_run, program_command, runs_in
-from jax_es.runs.method import POET
 
 
 def find_run(path: str | os.PathLike[str]) -> RunDirectory:
@@ -93,8 +92,7 @@ def path_to_resume(runs_dir: Path, name: str | None) -> Path:
 def how_to_use(run: RunDirectory) -> str:
     """Says what can be done with a trained run."""
     path, asked, trust = str(run.path), obedience_option(run), trust_option(run)
-    has_niches = run.method().name == POET and run.checkpoints.exists()
-    load = "load_niches" if has_niches else "load_policy"
+    load = "load_niches" if run.has_niches else "load_policy"
     # A run none of whose evaluations was finite has no best one.
     has_last = run.checkpoints.exists() and not (run.checkpoints / "best").exists()
     option, argument = (" --checkpoint last", ", 'last'") if has_last else ("", "")

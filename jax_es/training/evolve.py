@@ -197,12 +197,10 @@ def evolve(
         state = EvolutionState(strategy.init(keys[1], mean), mean, -math.inf)
         if run is not None:
             stack.enter_context(run.lock())
-            name = getattr(fitness, "__qualname__", type(fitness).__qualname__)
-            name = f"{fitness.__module__}:{name}"
+            own = getattr(fitness, "__qualname__", type(fitness).__qualname__)
+            name = f"{fitness.__module__}:{own}"
             if resume:
-                state = _taken_up(run, settings, state)
-                if (before := run.record().get("fitness", name)) != name:
-                    warnings.warn(f"fitness was {before}, now {name}", stacklevel=2)
+                state = _taken_up(run, settings, state, name)
             else:
                 run.begin(config=settings, fitness=name)
                 # A resume goes on from it, whatever it is given.
@@ -267,7 +265,7 @@ def _check_counts(settings: dict[str, Any]) -> None:
 
 
 def _taken_up(
-    run: RunDirectory, settings: dict[str, Any], template: EvolutionState
+    run: RunDirectory, settings: dict[str, Any], template: EvolutionState, fitness: str
 ) -> EvolutionState:
     """Returns the state with which a run goes on, if its settings are as they were."""
     stored = run.record()["config"]
@@ -287,6 +285,8 @@ def _taken_up(
         f"num_generations must be at least {finished}, the generations that {run.path} "
         f"has finished, got {limit}.",
     )
+    if (before := run.record().get("fitness", fitness)) != fitness:
+        warnings.warn(f"fitness was {before}, now {fitness}", stacklevel=3)
     best = template.best_fitness
     check_own_records(run.path, finished - 1, best_evaluation_return=best)
     run.update(config=settings)

@@ -159,12 +159,12 @@ class PolicyTraining:
                 f"{record.evaluation_num_nonfinite} of the evaluation were NaN or "
                 "infinite; they rank worst."
             )
-        unranked = int(np.sum(~np.isfinite(generation.fitness)))
-        if parts.own_objective is not None and unranked:
+        found = generation.fitness
+        if parts.own_objective is not None and not np.isfinite(found).all():
             says.append(
-                f"generation {record.generation + 1}: {unranked} of "
-                f"{len(generation.fitness)} fitnesses by {parts.config.es.objective} "
-                "were NaN or infinite; they rank worst."
+                f"generation {record.generation + 1}: {np.sum(~np.isfinite(found))} of "
+                f"{len(found)} fitnesses by {parts.config.es.objective} were NaN or "
+                "infinite; they rank worst."
             )
         before = None if best is None else (int(best.es.generation), best)
         return Step(record, self.state, before, says)

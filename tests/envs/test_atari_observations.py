@@ -83,6 +83,32 @@ def test_equals_a_single_environment_with_all_options(num_threads):
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("backgammon", RAM),  # whose actions begin with FIRE
+        ("video_checkers", RAM),
+        ("qbert", {}),
+        ("double_dunk", {}),
+    ],
+)
+def test_games_that_begin_in_another_way_equal_a_single_environment(game, options):
+    options = {**STICKY, **options, "noop_max": 30}
+    env = AtariVectorEnv(game, 1, 1, **options)
+    single = make_single_atari_env(game, **options)
+    rng = np.random.default_rng(0)
+    for seed in (11, 12):
+        observations, _ = env.reset(seed=[seed])
+        expected, _ = single.reset(seed=seed)
+        for action in rng.integers(env.single_action_space.n, size=60):
+            assert np.array_equal(observations[0], expected)
+            observations, rewards, *_ = env.step(np.array([action]))
+            expected, reward, *_ = single.step(action)
+            assert rewards[0] == reward
+    env.close()
+    single.close()
+
+
 @pytest.mark.parametrize("options", [RAM, {"frame_size": 42, "frame_stack": 2}])
 def test_a_game_depends_on_its_seed_alone(options):
     """Whatever was played before, and in which slot."""

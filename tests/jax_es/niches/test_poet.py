@@ -410,6 +410,12 @@ class TestBadInput:
             }
         )
         assert request.arguments.poet.mutate == (("slope", 0.2, 0.0, 1.0),)
+        # A limit on episodes that the task lacks is there, whatever is typed besides.
+        counted = ["--env.wrappers", "gymnasium.wrappers:RecordEpisodeStatistics"]
+        request = poet.parse(
+            [*task[:2], *counted, "--mutate", "slope", "0.2", "0", "1"]
+        )
+        assert request.config.env.max_episode_steps == 1000
 
     def test_nothing_to_mutate(self, slopes, tmp_path):
         with pytest.raises(ConfigError, match="mutate is needed"):
