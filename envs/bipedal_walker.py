@@ -25,6 +25,8 @@ from gymnasium.envs.box2d.bipedal_walker import (  # says how to install Box2D
 )
 
 SPEEDS = (SPEED_HIP, SPEED_KNEE) * 2
+FALL = -100
+"""The reward of a step that ends in a fall."""
 FINISH = (TERRAIN_LENGTH - TERRAIN_GRASS) * TERRAIN_STEP
 BEAMS = [
     (math.sin(1.5 * i / 10.0) * LIDAR_RANGE, math.cos(1.5 * i / 10.0) * LIDAR_RANGE)
@@ -77,13 +79,25 @@ class _Contacts(Box2D.b2.contactListener):
 
 
 class FastBipedalWalker(BipedalWalker):
-    """Gymnasium's BipedalWalker; with a picture, its own code."""
+    """Gymnasium's BipedalWalker; with a picture, its own code.
+
+    What a fall costs is also reported as ``info["reward_survive"]``: a fitness can then
+    leave it out (``--es.healthy-reward-weight 0``).
+    """
+
+    pays_healthy_reward = True
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Takes a step."""
         is_usual = isinstance(action, np.ndarray) and action.shape == (4,)
-        if self.render_mode is not None or self.hull is None or not is_usual:
-            return super().step(action)
+        is_fast = self.render_mode is None and self.hull is not None and is_usual
+        stepped = self._step(action) if is_fast else super().step(action)
+        if stepped[1] == FALL:
+            stepped[-1]["reward_survive"] = float(FALL)
+        return stepped
+
+    def _step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Takes a step without a picture."""
         if self.prev_shaping is None:
             self._begin()
         costs = self._push(action)
@@ -119,7 +133,7 @@ class FastBipedalWalker(BipedalWalker):
             reward -= cost
         has_fallen = self.game_over or x < 0
         if has_fallen:
-            reward = -100
+            reward = FALL
         is_over = has_fallen or x > FINISH
         return np.array(state, np.float32), reward, is_over, False, {}
 

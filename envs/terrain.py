@@ -62,9 +62,6 @@ polygon whose corners are within 2.5 mm for one without an area, and ends."""
 STAIR_WIDTH = 4
 """Steps of the terrain in a step of stairs."""
 
-FALL = -100
-"""The reward of a step that ends in a fall."""
-
 HeightAt = Callable[[int], float]
 """The ground's height at so many steps of the terrain before an obstacle's end."""
 
@@ -72,9 +69,7 @@ HeightAt = Callable[[int], float]
 class TerrainWalker(FastBipedalWalker):
     """Gymnasium's BipedalWalker; ``reset`` takes the option ``"variation"``, ``[8]``.
 
-    A row has the numbers in the order of :data:`DEFAULT`. What a fall costs is also
-    reported as ``info["reward_survive"]``: a fitness can then leave it out
-    (``--es.healthy-reward-weight 0``).
+    A row has the numbers in the order of :data:`DEFAULT`.
 
     Args:
         render_mode: as Gymnasium's.
@@ -87,8 +82,6 @@ class TerrainWalker(FastBipedalWalker):
     Raises:
         ValueError: here and in ``reset``, if a number is out of its range.
     """
-
-    pays_healthy_reward = True
 
     def __init__(
         self,
@@ -121,13 +114,6 @@ class TerrainWalker(FastBipedalWalker):
             self._terrain = dict(zip(DEFAULT, np.asarray(row).tolist(), strict=True))
             check(self._terrain)
         return super().reset(seed=seed, options=options)
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Takes a step."""
-        observation, reward, terminated, truncated, info = super().step(action)
-        if reward == FALL:
-            info["reward_survive"] = float(FALL)
-        return observation, reward, terminated, truncated, info
 
     def _generate_terrain(self, hardcore: bool) -> None:
         """Draws the ground as Gymnasium does, with the same numbers in the same order.
