@@ -72,10 +72,10 @@ _WHOLE_WALKS = {
 }
 
 # A fall costs 100 and standing nearly nothing: in whole episodes of 1 600 steps, of
-# which 4 M steps have fifty generations, a policy stood for all of them. In 400 steps it
-# learns to walk, then in whole episodes to arrive, and last, with half of σ, to do so
-# fast: with a step of 0.03 θ went from 296 to 298 in 1.1 M steps, with 0.1 from there
-# to 301 in 0.5 M (seed 0).
+# which 4 M steps have fifty generations, a policy stood for all of them. In 400 steps
+# it learns to walk, then in whole episodes to arrive, and last, with half of σ, to do
+# so fast: with a step of 0.03 θ went from 296 to 298 in 1.1 M steps, with 0.1 from
+# there to 301 in 0.5 M (seed 0).
 _BIPEDAL_WALKER = clipup(
     "BipedalWalker-v3",
     LINEAR,
