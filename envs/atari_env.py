@@ -344,4 +344,4 @@ def rom_name(game: str) -> str:
 
 def _spelling(name: str) -> str:
     """Returns a name without what spellings differ in."""
-    return re.sub(r"[^a-z0-9]", "", re.sub(r"^ale/|-v\d+$", "", name.lower()))
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"^ale/|-v5$", "", name.lower()))

@@ -101,6 +101,10 @@ def test_frames_are_bytes_and_a_new_episode_begins_in_the_dark():
     ("build", "complaint"),
     [
         (lambda: rom_name("heroo"), r"env.game: ale-py has no game 'heroo'; .* Hero"),
+        (
+            lambda: rom_name("ALE/Pong-v4"),
+            r"env.id: .*no game 'ALE/Pong-v4'.*Pong",
+        ),
         (lambda: make("ALE/Heroo-v5", 1), r"no game 'ALE/Heroo-v5'; .* Hero"),
         (lambda: AtariVectorEnv("hero", 0), "num_envs: got 0"),
     ],
