@@ -1,5 +1,6 @@
 """What the tests of programs and runs share."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,18 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def folder(stay_as_configured, tmp_path, monkeypatch):
-    """An empty working directory; the process's JAX stays as the tests configure it."""
+    """An empty working directory; the process's JAX stays as the tests configure it.
+
+    Modules that a test wrote there and imported are forgotten: the next test may write
+    another of the same name.
+    """
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture

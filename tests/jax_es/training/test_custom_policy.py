@@ -67,8 +67,7 @@ def module(tmp_path, monkeypatch):
     assert code is not None
     (tmp_path / "my_networks.py").write_text(code[1] + PLAIN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield "my_networks"
-    sys.modules.pop("my_networks", None)
+    return "my_networks"
 
 
 SMALL = (

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +30,6 @@ def module(tmp_path, monkeypatch):
     (tmp_path / "my_jax_envs.py").write_text(code[1])
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    yield
-    sys.modules.pop("my_jax_envs", None)
 
 
 def config(**fields):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -38,7 +37,6 @@ def module(tmp_path, monkeypatch):
     (tmp_path / "my_envs.py").write_text(code[1])
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    sys.modules.pop("my_envs", None)
     gymnasium.registry.pop("Point-v0", None)
 
 

@@ -3,7 +3,6 @@
 import collections
 import functools
 import re
-import sys
 from pathlib import Path
 
 import flax.linen as nn
@@ -60,9 +59,6 @@ def parts(tmp_path, monkeypatch):
     (tmp_path / "my_strategies.py").write_text(code[1])
     (tmp_path / "my_parts.py").write_text(PARTS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    for name in ("my_strategies", "my_parts"):
-        sys.modules.pop(name, None)
 
 
 TYPED = [

@@ -61,8 +61,6 @@ def files(tmp_path, monkeypatch):
     before = set(gymnasium.registry)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    for module in ("my_robot", "other_robots"):
-        sys.modules.pop(module, None)
     for env_id in set(gymnasium.registry) - before:
         del gymnasium.registry[env_id]
 
