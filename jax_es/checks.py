@@ -221,16 +221,16 @@ def from_json(
                 of: Any = next(iter(typing.get_args(hints[name])), None)
                 if isinstance(of, type) and dataclasses.is_dataclass(of):
                     value = [from_json(of, each, remedy) for each in value]
-                arguments[name] = _tuple(value)
+                arguments[name] = as_tuple(value)
         check_types(arguments, **{name: hints[name] for name in arguments})
     except TypeError as error:
         raise ConfigError(f"{cls.__name__}: {error}; {remedy}.") from error
     return cls(**arguments)
 
 
-def _tuple(value: Iterable[Any]) -> tuple[Any, ...]:
+def as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
     """Returns a list, and the lists in it, as tuples."""
-    return tuple(_tuple(each) if isinstance(each, list) else each for each in value)
+    return tuple(as_tuple(each) if isinstance(each, list) else each for each in value)
 
 
 def check_types(values: Any, **expected: Any) -> dict[str, Any]:

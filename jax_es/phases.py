@@ -16,6 +16,7 @@ from jax_es.checks import (
     Finite,
     NotNegativeFinite,
     as_fields,
+    as_tuple,
     check_fields,
     check_numbers,
     check_types,
@@ -177,7 +178,7 @@ def _check_change(es: ESConfig, name: str, value: Any) -> None:
         f"{name} may not change while es.{field}_end {end} leads elsewhere; leave one "
         "of them out.",
     )
-    value = tuple(value) if isinstance(value, list) else value
+    value = as_tuple(value) if isinstance(value, list) else value
     hint = typing.get_type_hints(_PARTS[part])[field]
     try:
         check_types({field: value}, **{field: hint})

@@ -18,6 +18,7 @@ from jax_es.checks import (
     Count,
     Finite,
     NotNegative,
+    as_tuple,
     check_fields,
     check_numbers,
     check_types,
@@ -193,7 +194,7 @@ def replaced(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     fields: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         if isinstance(value, list):
-            value = tuple(value)
+            value = as_tuple(value)
         elif getattr(value, "shape", None) == ():  # a number of NumPy's, of a sweep
             value = value.item()
         part, dot, field = name.partition(".")

@@ -61,8 +61,10 @@ def enter_phase(config: TrainConfig, state: TrainState, index: int) -> TrainStat
     if config.es.strategy == "openai-es":  # others' optimizers cannot change
         optimizer_state = change_optimizer(now.es, es.optimizer_state, es.mean)
         es = es._replace(optimizer_state=optimizer_state)
-    if before.rollout.physics != now.rollout.physics:
-        # Returns in other physics cannot be compared.
+    is_alike = before.rollout.physics == now.rollout.physics
+    if not is_alike or before.evaluation != now.evaluation:
+        # Returns in other physics cannot be compared; and of many evaluations the best
+        # is luckier, the fewer the episodes of each.
         state = state._replace(best_evaluation_return=-math.inf)
         if state.best_fitness != ():
             state = state._replace(best_fitness=-math.inf)

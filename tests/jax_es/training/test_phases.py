@@ -74,6 +74,18 @@ def test_phases_survive_json_and_the_command_line():
         assert not differences(train.parse(words[3:]).config, config)
 
 
+def test_a_phase_may_randomise_the_domain():
+    ranges = (("mass", 0.9, 1.1), ("friction", 0.8, 1.2))
+    phases = (Phase(changes={"rollout.variation_range": ranges}),)
+    config = dataclasses.replace(TINY, phases=phases)
+    assert in_phase(config, 0).rollout.variation_range == ranges
+    assert from_dict(to_dict(config)) == config
+    assert read_phases([written(phases)]) == phases
+    with pytest.raises(ConfigError, match=r"phase 1: .* must be tuple, got"):
+        in_phases = (Phase(changes={"rollout.variation_range": ["mass"]}),)
+        dataclasses.replace(TINY, phases=in_phases)
+
+
 @pytest.mark.parametrize("kind", ["linear", "decision-transformer"])
 def test_humanoid_ends_in_its_own_physics(kind):
     last = in_phase(ROBOT_PRESETS["humanoid"][kind], -1)
@@ -228,6 +240,23 @@ def test_the_optimizer_goes_on_if_it_is_of_the_same_kind():
     assert not any(leaf.any() for leaf in jax.tree.leaves(anew))
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_anew"),
+    [
+        ({}, False),
+        ({"rollout.step_cap": 9}, False),
+        ({"evaluation.num_episodes": 7}, True),  # fewer are luckier
+        (COARSE, True),
+    ],
+)
+def test_where_evaluations_cannot_be_compared_the_best_is_chosen_anew(changes, is_anew):
+    phases = (Phase(generations=1), Phase(changes=changes))
+    config = dataclasses.replace(TINY, phases=phases)
+    state = enter_phase(config, initial_state(build(config)), 0)
+    state = enter_phase(config, state._replace(best_evaluation_return=3.0), 1)
+    assert state.best_evaluation_return == (-math.inf if is_anew else 3.0)
+
+
 @pytest.mark.slow
 def test_a_run_killed_in_each_phase_and_at_each_border_goes_on_to_the_bit(folder):
     """A copy of the folder is what a kill at that instant would leave."""
@@ -258,7 +287,7 @@ def test_a_run_killed_in_each_phase_and_at_each_border_goes_on_to_the_bit(folder
     first = dataclasses.replace(in_phase(PHASED, 0), num_generations=2)
     coarse = train_policy(first, folder / "coarse").records
     assert [r.return_mean for r in records[:2]] == [r.return_mean for r in coarse]
-    # Returns of other physics are not compared.
+    # Neither returns of other physics nor means over more episodes are compared.
     for a, b in itertools.pairwise(records):
         best = [b.evaluation_return_mean]
         if a.phase == b.phase:
