@@ -58,15 +58,19 @@ def test_equals_gymnasium_to_the_bit(env_id, terrain, seed):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("env_id", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
 def test_less_python_gives_the_same_numbers(env_id, dtype):
-    """From episode to episode, with falls, and actions that are 0 or too large."""
-    theirs: gymnasium.Env = gymnasium.make(env_id).unwrapped
+    """From episode to episode, with falls, and actions that are 0 or too large.
+
+    Gymnasium's is made anew: its numbers depend on what it played before (its
+    issue 728), and a resumed run's may not.
+    """
     ours = FastBipedalWalker(hardcore=env_id != "BipedalWalker-v3")
     rng, falls = np.random.default_rng(0), 0
-    for seed in range(3):
+    for seed in range(8):
+        theirs: gymnasium.Env = gymnasium.make(env_id).unwrapped
         np.testing.assert_array_equal(
             ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0]
         )
-        for t in range(400):
+        for t in range(200):
             action = (rng.uniform(-1.2, 1.2, 4) * (t % 3 > 0)).astype(dtype)
             observation, *rest = ours.step(action)
             expected, *others = theirs.step(action)
