@@ -26,12 +26,13 @@ from jax_es.checks import (
     Positive,
     Range,
     check_fields,
+    is_own,
     require,
 )
-from jax_es.cli.options import parse_options
+from jax_es.cli.options import parse_options, take_environment
 from jax_es.cli.program import input_errors, program
 from jax_es.cli.train_program import WorkerArguments, start_jax
-from jax_es.config import Precision
+from jax_es.config import EnvConfig, Precision
 from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_run, find_runs
 
@@ -54,7 +55,11 @@ Levels: TypeAlias = Annotated[int, Range("in [2, 1000]", lambda n: 2 <= n <= 100
 
 @dataclasses.dataclass(frozen=True)
 class Arguments(WorkerArguments):
-    """Evaluates the mean policies of runs."""
+    """Evaluates the mean policies of runs.
+
+    In other rules or another task by the options --env.NAME of train, as
+    --env.sticky-actions 0 or --env.id Hopper-v4.
+    """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders, runs/NAME, or experiment folders with runs seed-0, seed-1, … in
@@ -93,6 +98,9 @@ class Arguments(WorkerArguments):
     or motors, the standard deviation of observation-noise, or a delay of 1 step; of
     others what they have variations of. Given for several names, all combinations of
     their values; beside each, its share of the intact return."""
+    objective: str | None = None
+    """Also say what episodes come to by an objective of your own, module:function; with
+    the arguments of a run that it trained."""
     random_actions: bool = False
     """Also play the episodes with uniformly random actions, as a baseline."""
     trust: bool = False
@@ -120,6 +128,11 @@ class Arguments(WorkerArguments):
         require(
             self.levels is None or self.obedience is not None,
             f"--levels {self.levels} has no meaning without --obedience LOW HIGH.",
+        )
+        require(
+            self.objective is None or is_own(self.objective),
+            f"--objective must be module:function, got {self.objective}; returns are "
+            "shown at any rate.",
         )
         self.variations()  # checks them
         if self.video is not None:
@@ -184,9 +197,16 @@ def main(argv: list[str]) -> None:
         _run(argv, stack)
 
 
+def parse(argv: list[str]) -> Arguments:
+    """Reads the command line, all but what ``--env`` options change of a run's."""
+    _, words = take_environment(argv, EnvConfig())
+    env = [f"env.{field.name}" for field in dataclasses.fields(EnvConfig)]
+    return parse_options(Arguments, words, "evaluate", taken=env)
+
+
 def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
-        arguments = parse_options(Arguments, argv, "evaluate")
+        arguments = parse(argv)
         from jax_es.analysis import drawing
         from jax_es.evaluation.conditions import prepare, sweeps
         from jax_es.evaluation.tables import experiment_report, write_csv
@@ -209,6 +229,8 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
             arguments.num_episodes,
             arguments.trust,
             arguments.open(stack),
+            lambda env: take_environment(argv, env)[0],
+            arguments.objective,
         )
         check_writable("--csv", arguments.csv)
         check_writable("--picture", arguments.picture)
@@ -305,7 +327,10 @@ def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     from jax_es.evaluation.tables import table
 
     first = evaluated[0][0]
-    heading = f"{first.trained.config.env.id}, checkpoint {arguments.checkpoint}"
+    changed = {"env.id": first.trained.config.env.id} | {**first.trained.changed}
+    env_id, *others = (f"{name} {new}" for name, new in changed.items())
+    where = ", ".join([env_id.removeprefix("env.id "), *others])
+    heading = f"{where}, checkpoint {arguments.checkpoint}"
     if sum(map(len, evaluated)) == 1:
         heading = f"{first.path}: {heading} (generation {first.trained.generation})"
     return f"{heading}, seed {arguments.seed}\n\n{table(evaluated)}"

@@ -130,20 +130,8 @@ class CommandLine(NamedTuple):
         names = {word.partition("=")[0].replace("_", "-") for word in self.rest}
         if self.preset is not None or not names & {"--env.id", "--env.game"}:
             return None
-        words = [word for word in self.rest if word not in ("-h", "--help")]
-        rest, default = _take_kwargs(words, _Task())
-
-        def reject(_: tyro_errors.ParseErrorEvent) -> NoReturn:
-            raise InputError
-
-        with (
-            contextlib.suppress(InputError),
-            tyro_errors.on_parse_error(reject),
-        ):
-            parsed, _ = tyro.cli(
-                _Task, args=rest, default=default, return_unknown_args=True
-            )
-            return parsed.env
+        with contextlib.suppress(InputError):
+            return take_environment(self.rest, EnvConfig(id=""))[0]
         return None
 
 
@@ -151,7 +139,37 @@ class CommandLine(NamedTuple):
 class _Task:
     """The options of a command line that say which task it is."""
 
-    env: EnvConfig = dataclasses.field(default_factory=lambda: EnvConfig(id=""))
+    env: EnvConfig
+
+
+def take_environment(
+    argv: Sequence[str], default: EnvConfig
+) -> tuple[EnvConfig, list[str]]:
+    """Reads ``--env.…`` off a command line.
+
+    Args:
+        argv: with other options, and words.
+        default: what is not typed.
+
+    Returns:
+        The environment, and all else.
+
+    Raises:
+        InputError: for whatever tyro rejects of them.
+    """
+    asks = [word for word in argv if word in ("-h", "--help")]
+    words = [word for word in argv if word not in asks]
+    rest, task = _take_kwargs(words, _Task(default))
+
+    def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
+        names = [option(name).removeprefix("--") for name in _names(task)]
+        raise InputError(_reason(event, names))
+
+    with tyro_errors.on_parse_error(reject):
+        parsed, others = tyro.cli(
+            _Task, args=rest, default=task, return_unknown_args=True
+        )
+    return parsed.env, [*others, *asks]
 
 
 def split_command_line(argv: list[str]) -> CommandLine:
@@ -169,6 +187,7 @@ def parse_options(
     *,
     default: T | None = None,
     description: str | None = None,
+    taken: Sequence[str] = (),
 ) -> T:
     """Reads options into a dataclass with tyro.
 
@@ -178,6 +197,7 @@ def parse_options(
         program: its name, as ``"train"``.
         default: the options' defaults, of a program that has a PRESET.
         description: of the program; the dataclass' own docstring if not given.
+        taken: names of options that were taken off before.
 
     Raises:
         InputError: for whatever tyro rejects.
@@ -187,7 +207,7 @@ def parse_options(
     _note_fields(arguments if default is None else default)
 
     def reject(event: tyro_errors.ParseErrorEvent) -> NoReturn:
-        fields = _names(arguments if default is None else default)
+        fields = [*_names(arguments if default is None else default), *taken]
         # A network's own fields are typed without this part.
         names = [name.replace("policy.options.", "policy.") for name in fields]
         names = [name for name in names if name != "policy.target"]  # is --policy

@@ -10,27 +10,32 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError
-from jax_es.config import Precision
+from jax_es.checks import ConfigError, require
+from jax_es.config import EnvConfig, Precision
 from jax_es.distributed.workers import Workers
 from jax_es.es.noise import FullNoise
 from jax_es.es.population import AntitheticPopulation, MeanPopulation
 from jax_es.evaluation.quantization import round_weights
-from jax_es.rollout.evaluator import EpisodeResults
+from jax_es.presets import with_objective
+from jax_es.rollout.evaluator import NOTHING, EpisodeResults
 from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import varied
 from jax_es.runs.changes import SAME_EXPERIMENT
+from jax_es.runs.checkpoint import CheckpointError
 from jax_es.runs.directory import RunDirectory
-from jax_es.train_config import differences, differing
+from jax_es.runs.trust import remember
+from jax_es.train_config import TrainConfig, differences, differing
+from jax_es.training.custom import make_own_objective
 from jax_es.training.episodes import evaluation_tasks
 from jax_es.training.load_policy import (
     TrainedMean,
@@ -38,6 +43,7 @@ from jax_es.training.load_policy import (
     check_fits,
     load_mean,
 )
+from jax_es.training.objective import Objective, reported_for
 from jax_es.training.parts import EvaluationParts, build_evaluation
 from jax_es.types import PyTree
 
@@ -122,6 +128,8 @@ class SeedGroup(NamedTuple):
     trained: dict[Path, TrainedMean]
     """Their mean policies, by the runs' folders."""
     parts: EvaluationParts
+    objective: Objective | None = None
+    """What else is said of their episodes."""
 
 
 class Evaluation(NamedTuple):
@@ -131,6 +139,8 @@ class Evaluation(NamedTuple):
     trained: TrainedMean
     results: dict[Condition, EpisodeResults]
     """By condition; episode i has the same seed in all of them."""
+    fitness: Mapping[Condition, np.ndarray] = MappingProxyType({})
+    """What each episode came to by the objective, if there is one."""
 
 
 def prepare(
@@ -140,10 +150,13 @@ def prepare(
     num_episodes: int,
     trust: bool = False,
     workers: Workers | None = None,
+    changed: Callable[[EnvConfig], EnvConfig] = lambda env: env,
+    objective: str | None = None,
 ) -> list[SeedGroup]:
     """Reads runs, sorts them by what differs in seeds alone and builds their parts.
 
-    Workers evaluate, if there are any.
+    Workers evaluate, if there are any, in environments that may be ``changed``, and an
+    objective of the user's own (``module:function``) says what episodes come to.
 
     Raises:
         ConfigError: if environments differ, or a policy has no target return.
@@ -153,7 +166,12 @@ def prepare(
     check_memory(
         {f"--episodes {num_episodes}": TASK_BYTES * num_episodes * num_results}
     )
-    loaded = {run.path: load_mean(run.path, checkpoint, trust) for run in runs}
+    if objective is not None:  # typed, hence trusted
+        remember(with_objective(TrainConfig(), objective))
+    loaded = {
+        run.path: load_mean(run.path, checkpoint, trust).in_environment(changed)
+        for run in runs
+    }
     first = next(iter(loaded))
     groups: list[SeedGroup] = []
     for path, trained in loaded.items():
@@ -168,11 +186,31 @@ def prepare(
         if group is None:
             noisy = any(c.weight_noise is not None for c in conditions)
             kind = _perturbed if noisy else MeanPopulation
-            parts = build_evaluation(trained.config, num_episodes, kind, workers)
-            group = SeedGroup({}, parts)
+            own, reported = None, NOTHING
+            if objective is not None:
+                es = with_objective(trained.config, objective).es
+                own, reported = make_own_objective(es), reported_for(es)
+            require(
+                reported == NOTHING or not any(c.random_actions for c in conditions),
+                f"--objective {objective} reads the environment's info, of which "
+                "random play keeps nothing; leave --random-actions out.",
+            )
+            parts = build_evaluation(
+                trained.config, num_episodes, kind, workers, reported
+            )
+            group = SeedGroup({}, parts, own)
             groups.append(group)
         parts = group.parts
-        check_fits(trained, parts.policy, parts.env.single_observation_space)
+        try:
+            check_fits(trained, parts.policy, parts.env.single_observation_space)
+        except CheckpointError as error:
+            if not trained.changed:
+                raise
+            why = error.args[0].partition(";")[0].rpartition("fit: ")[2]
+            raise ConfigError(
+                f"{trained.config.env.id} is no environment for the policy of {path} "
+                f"({why}); choose an env.id with the same observations and actions."
+            ) from error
         for condition in conditions:
             _varied(episode_tasks(parts, 1, 0), parts, condition)
         if any(condition.target_return is not None for condition in conditions):
@@ -209,11 +247,15 @@ def evaluate_experiment(
         seed: as in :func:`evaluate`.
         on_result: called after each condition of each run.
     """
-    evaluations = [Evaluation(path, mean, {}) for path, mean in group.trained.items()]
-    for path, trained, results in evaluations:
+    evaluations = []
+    for path, trained in group.trained.items():
+        results, fitness = {}, {}
+        evaluations.append(Evaluation(path, trained, results, fitness))
         for condition in conditions:
             result = evaluate(group.parts, trained, num_episodes, seed, condition)
             results[condition] = result
+            if group.objective is not None:
+                fitness[condition] = np.asarray(group.objective(result))
             on_result(path, condition, result)
     group.parts.close()
     return evaluations

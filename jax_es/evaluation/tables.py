@@ -33,6 +33,7 @@ CELLS = {
     "mean return ± std": "{return_mean} ± {return_std}",
     "median": "{return_median}",
     "quartiles": "{return_quartile_1} to {return_quartile_3}",
+    "fitness mean ± std": "{fitness_mean} ± {fitness_std}",
     "of intact": "{share_of_intact:.0%}",
     "length (range)": "{length_mean:.1f} ({length_min} to {length_max})",
     "episodes": "{episodes}",
@@ -41,12 +42,26 @@ CELLS = {
 """Of a table: head → what of a summary stands below it."""
 
 
-def summary(result: EpisodeResults) -> dict[str, Any]:
+def summary(
+    result: EpisodeResults, fitness: np.ndarray | None = None
+) -> dict[str, Any]:
     """Summarises episodes: returns and lengths, quartiles linearly interpolated.
 
     Episodes whose return is not finite are counted and left out of the statistics.
+    What they came to by an objective, ``[E]`` if there is one, has a mean and a
+    standard deviation.
     """
-    return _counts([result]) | _statistics(result.returns)
+    returns = _counts([result]) | _statistics(result.returns)
+    return returns | _fitness_statistics(fitness)
+
+
+def _fitness_statistics(fitness: np.ndarray | None) -> dict[str, float | None]:
+    if fitness is None:
+        return {}
+    finite = fitness[np.isfinite(fitness)]
+    if not len(finite):
+        return {"fitness_mean": None, "fitness_std": None}
+    return {"fitness_mean": float(finite.mean()), "fitness_std": float(finite.std())}
 
 
 def summary_over_runs(
@@ -59,7 +74,11 @@ def summary_over_runs(
     """
     results = [evaluation.results[condition] for evaluation in evaluations]
     means = np.array([_finite_mean(result) for result in results])
-    return {"runs": len(results), **_counts(results), **_statistics(means)}
+    found = {"runs": len(results), **_counts(results), **_statistics(means)}
+    if evaluations[0].fitness:
+        fitness = [np.mean(evaluation.fitness[condition]) for evaluation in evaluations]
+        found |= _fitness_statistics(np.array(fitness))
+    return found
 
 
 def _counts(results: Sequence[EpisodeResults]) -> dict[str, Any]:
@@ -88,10 +107,10 @@ def _finite_mean(result: EpisodeResults) -> float:
 
 def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any]:
     """Returns a run's base condition and, where there are any, its sweeps as JSON."""
-    report = {
-        **_origin(evaluation, checkpoint, seed),
-        **summary(evaluation.results[BASE]),
-    }
+    report = _origin(evaluation, checkpoint, seed)
+    if changed := evaluation.trained.changed:
+        report["changed"] = dict(changed)
+    report |= summary(evaluation.results[BASE], evaluation.fitness.get(BASE))
     if len(evaluation.results) > 1:
         found = summaries([evaluation])
         report["conditions"] = [_values(c) | each for c, each in found.items()]
@@ -134,7 +153,8 @@ def summaries(evaluations: Sequence[Evaluation]) -> dict[Condition, dict[str, An
     environment as it is; None where that is not positive.
     """
     if len(evaluations) == 1:
-        found = {c: summary(each) for c, each in evaluations[0].results.items()}
+        (one,) = evaluations
+        found = {c: summary(r, one.fitness.get(c)) for c, r in one.results.items()}
     else:
         conditions = evaluations[0].results
         found = {c: summary_over_runs(evaluations, c) for c in conditions}
@@ -220,13 +240,19 @@ def _row(
     run: str, method: str, condition: Condition, found: dict[str, Any]
 ) -> dict[str, str]:
     row = {"run": run, "method": method, "condition": str(condition)}
-    returns = {name: found[name] for name in STATISTICS if name in found}
-    written = {name: significant(value, 2) for name, value in returns.items()}
+    shown = [*STATISTICS, "fitness_mean", "fitness_std"]
+    numbers = {name: found[name] for name in shown if found.get(name) is not None}
+    written = {name: significant(value, 2) for name, value in numbers.items()}
     for head, cell in CELLS.items():
         is_known = "return_mean" in found or "{return" not in cell
         if "{share" in cell and found.get("share_of_intact") is None:
             row[head] = ""  # as of all that is not varied
             continue
+        if "{fitness" in cell:
+            if "fitness_mean" not in found:
+                row[head] = ""
+                continue
+            is_known = found["fitness_mean"] is not None
         row[head] = cell.format(**found | written) if is_known else "none is finite"
     return row
 
@@ -234,7 +260,7 @@ def _row(
 def _aligned(rows: Sequence[dict[str, str]]) -> str:
     """Returns a table without columns that are empty."""
     plain = {"run": rows[0]["run"], "method": OPENAI_ES.title, "not finite": "0"}
-    plain["of intact"] = ""
+    plain |= {"of intact": "", "fitness mean ± std": ""}
     names = [n for n in rows[0] if {row[n] for row in rows} != {plain.get(n)}]
     cells = [[row[name] for name in names] for row in rows]
     return markdown(names, cells, aligned=True)
@@ -253,7 +279,7 @@ def write_csv(
             **dataclasses.asdict(condition),
             "variation": condition.variation and described(condition.variation),
             **dict.fromkeys(STATISTICS),
-            **summary(result),
+            **summary(result, evaluation.fitness.get(condition)),
         }
         for evaluations in experiments
         for evaluation in evaluations

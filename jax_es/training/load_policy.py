@@ -1,11 +1,13 @@
 """From a run on disk to a policy that acts, with no knowledge of ES."""
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checks import require
+from jax_es.config import EnvConfig
 from jax_es.rollout.observation_statistics import (
     ObservationStatistics,
     View,
@@ -27,8 +30,8 @@ from jax_es.runs.find import find_run
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.trust import check_imports
-from jax_es.train_config import TrainConfig, in_own_physics, policy_kind
-from jax_es.training.build import make_env, make_policy
+from jax_es.train_config import TrainConfig, differences, in_own_physics, policy_kind
+from jax_es.training.build import make_env, make_policy, with_game
 from jax_es.training.single_env import is_single
 from jax_es.types import Policy, PyTree, needs_reference
 
@@ -50,6 +53,9 @@ class TrainedMean(NamedTuple):
     """How the run was trained."""
     path: Path = Path()
     """The run's folder, if it was read from one."""
+    changed: Mapping[str, Any] = MappingProxyType({})
+    """Where it acts elsewhere: what of its configuration is not the run's, by dotted
+    name."""
 
     def state(self) -> PyTree:
         """Returns all that it acts with, laid out as in a checkpoint."""
@@ -60,6 +66,15 @@ class TrainedMean(NamedTuple):
         if self.statistics is not None:
             parts["observation_statistics"] = self.statistics._asdict()
         return parts
+
+    def in_environment(
+        self, changed: Callable[[EnvConfig], EnvConfig]
+    ) -> "TrainedMean":
+        """Returns the policy, to act elsewhere; whether it can is not checked."""
+        env = changed(self.config.env)
+        config = with_game(dataclasses.replace(self.config, env=env))
+        new = {name: new for name, (_, new) in differences(self.config, config).items()}
+        return self._replace(config=config, changed=new)
 
     def view(self) -> View:
         """Returns how the policy sees observations."""

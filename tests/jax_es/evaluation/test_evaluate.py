@@ -18,6 +18,7 @@ from jax_es.evaluation.conditions import evaluate
 from jax_es.evaluation.tables import summary
 from jax_es.evaluation.video import follow_robot, record_video
 from jax_es.models import DecisionTransformerConfig, MLPConfig
+from jax_es.runs import trust
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.training.episodes import evaluation_tasks
@@ -84,6 +85,77 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
         "generation": 3,
         "seed": 3,
     }
+
+
+def test_other_rules_and_tasks_go_by_the_options_of_train(run, capsys, refused):
+    def report(*options):
+        given = [*options, str(run), "--checkpoint", "last", "--episodes", "2"]
+        assert main([*given, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    shorter = report("--env.max-episode-steps", "4")
+    assert shorter["length_max"] == 4
+    assert shorter["changed"] == {"env.max_episode_steps": 4}
+    free = report("--env.kwargs.ctrl_cost_weight", "0")
+    assert free["return_mean"] > report()["return_mean"]
+    other = report("--env.id", "Walker2d-v5")  # of as many numbers
+    assert other["env_id"] == "Walker2d-v5" and other["length_max"] <= LIMIT
+    words = "Hopper-v5 is no environment for the policy of"
+    refused(main, [run, "--env.id", "Hopper-v5", "--checkpoint", "last"], words)
+    words = "perhaps you meant --env.max-episode-steps"
+    refused(main, [run, "--env.max-steps", "4"], words)
+
+
+OBJECTIVES = """
+import jax_es
+
+
+@jax_es.objective(last=["x_position"])
+def far(episodes, factor=1.0):
+    return factor * episodes.last["x_position"]
+
+
+def soon(episodes):
+    return -episodes.lengths
+"""
+
+
+def test_an_objective_of_ones_own_is_evaluated(
+    run, folder, capsys, refused, monkeypatch
+):
+    (folder / "goals.py").write_text(OBJECTIVES)
+    monkeypatch.syspath_prepend(str(folder))
+    given = [str(run), "--checkpoint", "last", "--episodes", "2"]
+    assert main([*given, "--objective", "goals:soon", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["fitness_mean"], report["fitness_std"]) == (-LIMIT, 0)
+    assert main([*given, "--objective", "goals:far", "--csv", "far.csv"]) == 0
+    assert "fitness mean ± std" in capsys.readouterr().out
+    with open("far.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    env, policy = gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT), None
+    ends = []
+    for seed in seeds(0, 2):
+        policy = policy or load_policy(run, "last")
+        observation, _ = env.reset(seed=seed)
+        policy.reset()
+        reward, done, info = 0.0, False, {}
+        while not done:
+            action = policy(observation, reward)
+            observation, reward, *flags, info = env.step(action)
+            done = any(flags)
+        ends.append(info["x_position"])
+    assert float(row["fitness_mean"]) == pytest.approx(np.mean(ends), rel=1e-4)
+    with pytest.MonkeyPatch.context() as patch:  # what is typed is trusted
+        patch.setattr(trust, "_named", set())
+        own = tiny(load_mean(run, "last").config.policy)
+        es = dataclasses.replace(own.es, objective="goals:soon")
+        mine = save_run(folder / "mine", dataclasses.replace(own, es=es))
+        refused(main, [mine, "--episodes", "2"], "add --trust")
+        assert main([str(mine), "--episodes", "2", "--objective", "goals:soon"]) == 0
+    words = "random play keeps nothing; leave --random-actions out"
+    refused(main, [*given, "--objective", "goals:far", "--random-actions"], words)
+    refused(main, [*given, "--objective", "return"], "must be module:function")
 
 
 def test_a_seed_decides_the_episodes_and_a_checkpoint_the_policy(run):
