@@ -57,7 +57,7 @@ HOMES = {
         "benchmark/jax_envs",
     },
     "tyro": {
-        *("cli/options", "train", "evaluate", "pretrain", "plot", "report"),
+        *("cli/help", "cli/options", "train", "evaluate", "pretrain", "plot", "report"),
         *("benchmark/program", "teacher", "collect", "tune", "export"),
         *("illuminate", "adapt", "poet", "niches/settings"),
         *("train_config", "config/es", "config/task"),

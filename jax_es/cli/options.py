@@ -4,45 +4,34 @@ import ast
 import contextlib
 import dataclasses
 import difflib
-import functools
-import inspect
 import json
 import re
-import shutil
-import textwrap
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tyro
-from tyro import _arguments as tyro_arguments
 from tyro import _errors as tyro_errors
-from tyro import _strings as tyro_strings
 
 from jax_es.checks import (
     as_options,
     check_numbers,
-    is_own,
     option,
     require,
 )
-from jax_es.config import EnvConfig, ESConfig
+from jax_es.cli.help import (
+    HELP_ALL_OPTION,
+    own_arguments,
+    short_help,
+    unread,
+    wrapped,
+)
+from jax_es.config import EnvConfig
 from jax_es.presets import PRESETS, with_objective, with_strategy
 from jax_es.runs.find import path_to_resume
 from jax_es.runs.folders import program_command
-from jax_es.runs.trust import find
 from jax_es.train_config import KWARGS, POLICY_KINDS, TrainConfig, flatten
-
-HELP_ALL_OPTION = "--help-all"
-"""As ``--help``, with the options that few need."""
-
-FEW_NEED = re.compile(
-    r"--env\.(game|sticky-actions|reward-clipping|noop-max|terminate-on-life-loss"
-    r"|full-action-space|observation|frame-size|frame-stack)"
-    r"|--es\.(command|obedience)-.*|--policy\.film"
-)
-"""Options that only games or obedience need; ``--help`` leaves them out."""
 
 T = TypeVar("T")
 
@@ -215,16 +204,17 @@ def parse_options(
         raise InputError(f"{reason} (--help lists all options)")
 
     if description and {"-h", "--help"} & {*argv}:
-        description = "\n\n".join([description, *_own_arguments(default)])
-    if description and HELP_ALL_OPTION not in _typed:
+        description = "\n\n".join([description, *own_arguments(default)])
+    has_all = HELP_ALL_OPTION in _typed
+    if description and not has_all:
         description += f"\n\n{HELP_ALL_OPTION} lists those of games and obedience, too."
     usage = " [PRESET] [--policy KIND]" if default else ""
-    with tyro_errors.on_parse_error(reject), _short_help(argv, _unread(default)):
+    with tyro_errors.on_parse_error(reject), short_help(argv, unread(default), has_all):
         parsed = tyro.cli(
             arguments,
             args=argv,
             prog=f"{program_command(program)}{usage}",
-            description=description and _wrapped(description),
+            description=description and wrapped(description),
             default=tyro.MISSING_NONPROP if default is None else default,
             config=(tyro.conf.AvoidSubcommands,),
         )
@@ -338,71 +328,6 @@ def as_typed(text: str) -> str:
             where = rf"({option(name)} (?:must be [^;:]*?, got )?){value}(?![\w.]\w)"
             text = re.sub(where, lambda m, by=chosen: m[1] + by, text, count=1)
     return text
-
-
-def _own_arguments(default: Any) -> list[str]:
-    """Says which arguments the user's own strategy and objective take."""
-    es = getattr(getattr(default, "config", default), "es", None)
-    if not isinstance(es, ESConfig):
-        return []
-    parts = (
-        # What training itself gives them is no option.
-        ("strategy", es.strategy, 2, "kwargs", es.kwargs),
-        ("objective", es.objective, 1, "objective-kwargs", es.objective_kwargs),
-    )
-    said = []
-    for what, target, skipped, where, values in parts:
-        if not is_own(target):
-            continue
-        known = inspect.signature(find(f"--{what}", target)).parameters.values()
-        options = [
-            f"--es.{where}.{p.name} (default: {values.get(p.name, p.default)})"
-            if p.name in values or p.default is not p.empty
-            else f"--es.{where}.{p.name} (needed)"
-            for p in list(known)[skipped:]
-            if p.name not in ("population_size", "sigma")
-            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ]
-        said.append(f"{target}: {', '.join(options) or 'no options of its own'}.")
-    return said
-
-
-def _wrapped(text: str) -> str:
-    """Fills paragraphs, which tyro leaves as they are."""
-    fill = functools.partial(textwrap.fill, break_on_hyphens=False)
-    width = shutil.get_terminal_size().columns
-    return "\n\n".join(fill(part, width) for part in text.split("\n\n"))
-
-
-def _unread(default: Any) -> set[str]:
-    """Returns the options of ``es`` that the strategy of the defaults does not read."""
-    es = getattr(getattr(default, "config", default), "es", None)
-    fields = dataclasses.fields(es) if isinstance(es, ESConfig) else ()
-    return {option(f"es.{f.name}") for f in fields if es and not es.reads(f.name)}
-
-
-@contextlib.contextmanager
-def _short_help(argv: list[str], unread: set[str]) -> Iterator[None]:
-    """Leaves out of ``--help`` what nothing reads, and what only ``--help-all`` has."""
-    tyros = tyro_arguments.ArgumentDefinition.is_suppressed
-    has_all = HELP_ALL_OPTION in _typed
-
-    def is_left_out(argument: tyro_arguments.ArgumentDefinition) -> bool:
-        return tyros(argument) or any(
-            name in unread or (FEW_NEED.fullmatch(name) and not has_all)
-            for name in argument.lowered.name_or_flags
-        )
-
-    if {"-h", "--help"} & {*argv}:
-        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, is_left_out)
-    try:
-        yield
-    finally:
-        setattr(tyro_arguments.ArgumentDefinition, tyros.__name__, tyros)
-
-
-# tyro's own keeps the line breaks of indented docstrings, and wraps once more.
-tyro_strings.remove_single_line_breaks = lambda text: re.sub(r"\n +", " ", text)
 
 
 def take_option(arguments: list[str], option: str) -> str | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from jax_es.checks import ConfigError, printable, program_runs
 from jax_es.cli.display import standard_error, standard_output
-from jax_es.cli.options import HELP_ALL_OPTION, InputError, as_typed, note_typed
+from jax_es.cli.help import HELP_ALL_OPTION
+from jax_es.cli.options import InputError, as_typed, note_typed
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
 
