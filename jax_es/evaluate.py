@@ -200,8 +200,18 @@ def main(argv: list[str]) -> None:
 def parse(argv: list[str]) -> Arguments:
     """Reads the command line, all but what ``--env`` options change of a run's."""
     _, words = take_environment(argv, EnvConfig())
-    env = [f"env.{field.name}" for field in dataclasses.fields(EnvConfig)]
+    fields = [field.name for field in dataclasses.fields(EnvConfig)]
+    env = [f"env.{name}" for name in fields if name != "kwargs"]
     return parse_options(Arguments, words, "evaluate", taken=env)
+
+
+def _changed(argv: list[str], env: EnvConfig) -> EnvConfig:
+    """Returns a run's environment with what was typed; another has its own defaults."""
+    found, _ = take_environment(argv, env)
+    if (found.id, found.game) != (env.id, env.game):
+        env = dataclasses.replace(env, kwargs={}, max_episode_steps=None, descriptor=())
+        found, _ = take_environment(argv, env)
+    return found
 
 
 def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
@@ -229,7 +239,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
             arguments.num_episodes,
             arguments.trust,
             arguments.open(stack),
-            lambda env: take_environment(argv, env)[0],
+            lambda env: _changed(argv, env),
             arguments.objective,
         )
         check_writable("--csv", arguments.csv)
@@ -281,7 +291,7 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     from jax_es.evaluation.video import record_video
     from jax_es.niches.niche import NEVER
     from jax_es.niches.saved import load_niches
-    from jax_es.training.load_policy import load_policy
+    from jax_es.training.load_policy import acting
 
     path, trained = next(iter(group.trained.items()))
     # The seed decides the actions, too, of a policy that samples them.
@@ -290,7 +300,7 @@ def _record(arguments: Arguments, group: SeedGroup, file: Path) -> None:
     policies = {}
     # A dictionary, since of one or two the middle is an end as well.
     for command in dict.fromkeys((asked[0], asked[len(asked) // 2], asked[-1])):
-        policy = load_policy(path, arguments.checkpoint, seed, arguments.trust)
+        policy = acting(trained, seed)
         if command is not None:
             policy.ask(command)
         policies["" if command is None else f"{command:g} asked, returned"] = policy
@@ -326,8 +336,9 @@ def _text(evaluated: list[list[Evaluation]], arguments: Arguments) -> str:
     """Returns a table under a line that says of what."""
     from jax_es.evaluation.tables import table
 
-    first = evaluated[0][0]
-    changed = {"env.id": first.trained.config.env.id} | {**first.trained.changed}
+    first, changed = evaluated[0][0], {"env.id": evaluated[0][0].trained.config.env.id}
+    for each in (run.trained for group in evaluated for run in group):
+        changed |= each.changed
     env_id, *others = (f"{name} {new}" for name, new in changed.items())
     where = ", ".join([env_id.removeprefix("env.id "), *others])
     heading = f"{where}, checkpoint {arguments.checkpoint}"

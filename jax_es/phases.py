@@ -178,11 +178,16 @@ def _check_change(es: ESConfig, name: str, value: Any) -> None:
         f"{name} may not change while es.{field}_end {end} leads elsewhere; leave one "
         "of them out.",
     )
-    value = as_tuple(value) if isinstance(value, list) else value
+    given, value = value, as_tuple(value) if isinstance(value, list) else value
     hint = typing.get_type_hints(_PARTS[part])[field]
     try:
         check_types({field: value}, **{field: hint})
     except TypeError as error:
+        require(
+            field != "variation_range",
+            f"{name} must be a list of [NAME, LOW, HIGH], as "
+            f'[["mass", 0.9, 1.1]], got {json.dumps(given)}; choose another.',
+        )
         raise ConfigError(f"{part}.{error}; choose another.") from error
     check_numbers({name: value})
 

@@ -6,9 +6,10 @@ another body or floor is their variation, rounding is other values, and noisy we
 are the members of a population.
 """
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -172,6 +173,9 @@ def prepare(
         run.path: load_mean(run.path, checkpoint, trust).in_environment(changed)
         for run in runs
     }
+    for path, trained in loaded.items():
+        config = with_objective(trained.config, objective)
+        loaded[path] = trained._replace(config=config)
     first = next(iter(loaded))
     groups: list[SeedGroup] = []
     for path, trained in loaded.items():
@@ -188,29 +192,22 @@ def prepare(
             kind = _perturbed if noisy else MeanPopulation
             own, reported = None, NOTHING
             if objective is not None:
-                es = with_objective(trained.config, objective).es
+                es = trained.config.es
                 own, reported = make_own_objective(es), reported_for(es)
             require(
                 reported == NOTHING or not any(c.random_actions for c in conditions),
                 f"--objective {objective} reads the environment's info, of which "
                 "random play keeps nothing; leave --random-actions out.",
             )
-            parts = build_evaluation(
-                trained.config, num_episodes, kind, workers, reported
-            )
+            with _blaming(trained):
+                parts = build_evaluation(
+                    trained.config, num_episodes, kind, workers, reported
+                )
             group = SeedGroup({}, parts, own)
             groups.append(group)
         parts = group.parts
-        try:
+        with _blaming(trained):
             check_fits(trained, parts.policy, parts.env.single_observation_space)
-        except CheckpointError as error:
-            if not trained.changed:
-                raise
-            why = error.args[0].partition(";")[0].rpartition("fit: ")[2]
-            raise ConfigError(
-                f"{trained.config.env.id} is no environment for the policy of {path} "
-                f"({why}); choose an env.id with the same observations and actions."
-            ) from error
         for condition in conditions:
             _varied(episode_tasks(parts, 1, 0), parts, condition)
         if any(condition.target_return is not None for condition in conditions):
@@ -222,6 +219,21 @@ def prepare(
                 ) from error
         group.trained[path] = trained
     return groups
+
+
+@contextlib.contextmanager
+def _blaming(trained: TrainedMean) -> Iterator[None]:
+    """Says of errors that the environment is not the run's own, if it is not."""
+    try:
+        yield
+    except (CheckpointError, ConfigError) as error:
+        if not trained.changed:
+            raise
+        why = error.args[0].partition(";")[0].rpartition("fit: ")[2]
+        raise ConfigError(
+            f"{trained.path} cannot act with {trained.named_changes()} ({why}); choose "
+            "an environment with the observations and actions that it was trained with."
+        ) from error
 
 
 def _differ_in_seeds(group: SeedGroup, trained: TrainedMean) -> bool:

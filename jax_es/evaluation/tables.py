@@ -55,13 +55,15 @@ def summary(
     return returns | _fitness_statistics(fitness)
 
 
-def _fitness_statistics(fitness: np.ndarray | None) -> dict[str, float | None]:
+def _fitness_statistics(fitness: np.ndarray | None) -> dict[str, Any]:
     if fitness is None:
         return {}
     finite = fitness[np.isfinite(fitness)]
+    found = {"nonfinite_fitness": len(fitness) - len(finite)}
     if not len(finite):
-        return {"fitness_mean": None, "fitness_std": None}
-    return {"fitness_mean": float(finite.mean()), "fitness_std": float(finite.std())}
+        return {"fitness_mean": None, "fitness_std": None, **found}
+    mean, std = float(finite.mean()), float(finite.std())
+    return {"fitness_mean": mean, "fitness_std": std, **found}
 
 
 def summary_over_runs(
@@ -76,8 +78,10 @@ def summary_over_runs(
     means = np.array([_finite_mean(result) for result in results])
     found = {"runs": len(results), **_counts(results), **_statistics(means)}
     if evaluations[0].fitness:
-        fitness = [np.mean(evaluation.fitness[condition]) for evaluation in evaluations]
-        found |= _fitness_statistics(np.array(fitness))
+        fitness = [evaluation.fitness[condition] for evaluation in evaluations]
+        means = [_fitness_statistics(each)["fitness_mean"] for each in fitness]
+        found |= _fitness_statistics(np.array(means, float))  # None is NaN
+        found["nonfinite_fitness"] = int((~np.isfinite(np.concatenate(fitness))).sum())
     return found
 
 
@@ -107,10 +111,10 @@ def _finite_mean(result: EpisodeResults) -> float:
 
 def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any]:
     """Returns a run's base condition and, where there are any, its sweeps as JSON."""
-    report = _origin(evaluation, checkpoint, seed)
-    if changed := evaluation.trained.changed:
-        report["changed"] = dict(changed)
-    report |= summary(evaluation.results[BASE], evaluation.fitness.get(BASE))
+    report = {
+        **_origin(evaluation, checkpoint, seed),
+        **summary(evaluation.results[BASE], evaluation.fitness.get(BASE)),
+    }
     if len(evaluation.results) > 1:
         found = summaries([evaluation])
         report["conditions"] = [_values(c) | each for c, each in found.items()]
@@ -121,13 +125,17 @@ def run_report(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, 
 
 
 def _origin(evaluation: Evaluation, checkpoint: str, seed: int) -> dict[str, Any]:
+    trained = evaluation.trained
+    objective = {"objective": trained.config.es.objective} if evaluation.fitness else {}
     return {
         "run": str(evaluation.path),
-        "env_id": evaluation.trained.config.env.id,
-        "method": evaluation.trained.method.name,
+        "env_id": trained.config.env.id,
+        "method": trained.method.name,
         "checkpoint": checkpoint,
-        "generation": evaluation.trained.generation,
+        "generation": trained.generation,
         "seed": seed,
+        **({"changed": dict(trained.changed)} if trained.changed else {}),
+        **objective,
     }
 
 
@@ -276,6 +284,7 @@ def write_csv(
     rows = [
         {
             **_origin(evaluation, checkpoint, seed),
+            "changed": evaluation.trained.named_changes(),
             **dataclasses.asdict(condition),
             "variation": condition.variation and described(condition.variation),
             **dict.fromkeys(STATISTICS),

@@ -132,8 +132,17 @@ def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
     """Returns an objective of the user's own, which is blamed for what it does."""
     who, found = f"--objective {es.objective}", find("--objective", es.objective)
     require(callable(found), f"{who} is no function of episodes.")
-    own = list(inspect.signature(found).parameters)[1:]
-    for name in es.objective_kwargs:
+    given = es.objective_kwargs
+    known = [*inspect.signature(found).parameters.values()][1:]
+    own = [each.name for each in known]
+    for each in known:
+        optional = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        require(
+            optional or each.default is not each.empty or each.name in given,
+            f"{who} needs {each.name}; give it a default, or train with "
+            f"es.objective_kwargs.{each.name} VALUE.",
+        )
+    for name in given:
         require(
             name in own,
             f"es.objective_kwargs.{name}: {es.objective} has no argument {name}; it "
@@ -143,7 +152,7 @@ def make_own_objective(es: ESConfig) -> Callable[[EpisodeResults], np.ndarray]:
     @functools.wraps(found)  # what it reads of info comes along
     def counted(episodes: EpisodeResults) -> np.ndarray:
         with blamed(who, "of episodes"):
-            values = np.asarray(found(episodes, **es.objective_kwargs))
+            values = np.asarray(found(episodes, **given))
         require(
             values.shape == episodes.returns.shape and values.dtype.kind in "biuf",
             f"{who} must return a number for each of {len(episodes.returns)} episodes, "

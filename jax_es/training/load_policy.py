@@ -70,11 +70,21 @@ class TrainedMean(NamedTuple):
     def in_environment(
         self, changed: Callable[[EnvConfig], EnvConfig]
     ) -> "TrainedMean":
-        """Returns the policy, to act elsewhere; whether it can is not checked."""
+        """Returns the policy, to act elsewhere; whether it can is not checked.
+
+        What its episodes varied in training may not be there, and is left out.
+        """
         env = changed(self.config.env)
         config = with_game(dataclasses.replace(self.config, env=env))
         new = {name: new for name, (_, new) in differences(self.config, config).items()}
-        return self._replace(config=config, changed=new)
+        rollout = dataclasses.replace(config.rollout, variation_range=())
+        return self._replace(
+            config=dataclasses.replace(config, rollout=rollout), changed=new
+        )
+
+    def named_changes(self) -> str:
+        """Returns what was changed about its environment, by dotted names."""
+        return ", ".join(f"{name} {new}" for name, new in self.changed.items())
 
     def view(self) -> View:
         """Returns how the policy sees observations."""
@@ -350,7 +360,15 @@ def load_policy(
     Raises:
         ValueError: if the run, its environment or the checkpoint cannot be read.
     """
-    trained = load_mean(run, checkpoint, trust)
+    return acting(load_mean(run, checkpoint, trust), seed)
+
+
+def acting(trained: TrainedMean, seed: int = 0) -> LoadedPolicy:
+    """Returns a policy that acts as :func:`load_policy`'s.
+
+    Raises:
+        CheckpointError: if it does not fit its environment.
+    """
     observation_space, action_space = spaces(trained.config)
     policy = make_policy(trained.config.policy, observation_space, action_space)
     check_fits(trained, policy, observation_space)

@@ -27,6 +27,7 @@ from jax_es.training.parts import build_evaluation
 from tests.made_runs import SHORT, play, results_of, save_run
 
 LIMIT = SHORT.env.max_episode_steps
+W = "Walker2d-v5"
 
 
 def tiny(policy, env=SHORT.env, **fields):
@@ -87,8 +88,8 @@ def test_json_holds_the_statistics_of_what_a_gymnasium_loop_gets(run, capsys):
     }
 
 
-def test_other_rules_and_tasks_go_by_the_options_of_train(run, capsys, refused):
-    def report(*options):
+def test_other_rules_and_tasks_go_by_the_options_of_train(run, folder, capsys, refused):
+    def report(*options, run=run):
         given = [*options, str(run), "--checkpoint", "last", "--episodes", "2"]
         assert main([*given, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
@@ -98,9 +99,19 @@ def test_other_rules_and_tasks_go_by_the_options_of_train(run, capsys, refused):
     assert shorter["changed"] == {"env.max_episode_steps": 4}
     free = report("--env.kwargs.ctrl_cost_weight", "0")
     assert free["return_mean"] > report()["return_mean"]
-    other = report("--env.id", "Walker2d-v5")  # of as many numbers
-    assert other["env_id"] == "Walker2d-v5" and other["length_max"] <= LIMIT
-    words = "Hopper-v5 is no environment for the policy of"
+    # Another task, of as many numbers, has its own defaults; nothing is varied.
+    env = EnvConfig("HalfCheetah-v5", LIMIT, kwargs={"ctrl_cost_weight": 0.5})
+    ranges = (("mass", 0.9, 1.1),)
+    rollout = dataclasses.replace(SHORT.rollout, variation_range=ranges)
+    config = tiny(MLPConfig(), dataclasses.replace(env, kwargs={}), rollout=rollout)
+    other = save_run(folder / "other", config)
+    walked = report("--env.kwargs.frame_skip", "4", run=other)
+    assert walked["changed"] == {"env.kwargs.frame_skip": 4}
+    other = save_run(folder / "costly", tiny(MLPConfig(), env))
+    walked = report("--env.id", "Walker2d-v5", run=other)
+    expected = report(run=save_run(folder / "w", tiny(MLPConfig(), EnvConfig(W))))
+    assert walked["env_id"] == W and walked["return_mean"] == expected["return_mean"]
+    words = "cannot act with --env.id Hopper-v5"
     refused(main, [run, "--env.id", "Hopper-v5", "--checkpoint", "last"], words)
     words = "perhaps you meant --env.max-episode-steps"
     refused(main, [run, "--env.max-steps", "4"], words)
@@ -153,6 +164,9 @@ def test_an_objective_of_ones_own_is_evaluated(
         mine = save_run(folder / "mine", dataclasses.replace(own, es=es))
         refused(main, [mine, "--episodes", "2"], "add --trust")
         assert main([str(mine), "--episodes", "2", "--objective", "goals:soon"]) == 0
+    (folder / "needs.py").write_text("def more(episodes, w):\n    return w")
+    words = "needs:more needs w; give it a default"
+    refused(main, [*given, "--objective", "needs:more"], words)
     words = "random play keeps nothing; leave --random-actions out"
     refused(main, [*given, "--objective", "goals:far", "--random-actions"], words)
     refused(main, [*given, "--objective", "return"], "must be module:function")
