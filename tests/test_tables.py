@@ -129,6 +129,8 @@ def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
     median = sorted(recorded, key=lambda each: each["return_mean"])[len(recorded) // 2]
     assert evaluate.main([str(policy), "--episodes", "5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["return_mean"]
-    # Four standard errors: on other processors falls come in other episodes.
-    error = 4 * median["return_std"] / math.sqrt(5)
+    # Four standard errors: on other processors falls come in other episodes. Where one
+    # in fifty falls, one of five does so more often than that: then what it costs.
+    fall = (median["return_max"] - median["return_min"]) / 5
+    error = max(4 * median["return_std"] / math.sqrt(5), fall)
     assert found == pytest.approx(median["return_mean"], rel=0.02, abs=error)
