@@ -121,9 +121,11 @@ def _up_to(pit: float, stump: float, stair: float) -> dict[str, Any]:
     return {"rollout.variation_range": ranges}
 
 
+# BipedalWalkerHardcore-v3 to the bit, and with numbers for a curriculum.
+_HARDCORE = EnvConfig("BipedalWalkerTerrain-v0", kwargs={"hardcore": True})
 _HARDCORE_WALKER = replace(
     _CLIMBING_WALKER,
-    env=EnvConfig("BipedalWalkerTerrain-v0", kwargs={"hardcore": True}),
+    env=_HARDCORE,
     policy=MLPConfig(hidden_sizes=(40, 40), head_scale=0.1),
     max_env_steps=10_000_000,
     phases=(
@@ -195,7 +197,7 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "bipedal-walker-hardcore": {"mlp": _HARDCORE_WALKER}
     | _networks(
         clipup(
-            "BipedalWalkerHardcore-v3",
+            _HARDCORE,
             TINY_MLP,
             10_000_000,
             **{**_WALKER, "num_pairs": 64},
