@@ -16,7 +16,7 @@ from typing import Annotated
 import tyro
 
 from jax_es.checks import is_own, option, require
-from jax_es.cli.options import CommandLine, parse_options, split_command_line
+from jax_es.cli.options import is_typed, parse_options, split_command_line
 from jax_es.cli.program import program
 from jax_es.cli.train_program import (
     Request,
@@ -125,7 +125,7 @@ def parse(argv: list[str]) -> Request:
     else:
         check_cores(config.rollout)
         check_pretrained(fine_tune, config)
-        _warn_of_phases(line, config)
+        _warn_of_phases(preset_name, config)
         run = arguments.new_runs(preset_name, config.seed)
     if arguments.trust and config.init is not None:
         trust_source(config.init)
@@ -133,15 +133,13 @@ def parse(argv: list[str]) -> Request:
     return Request(arguments, config, preset_name, run, devices, "generations")
 
 
-def _warn_of_phases(line: CommandLine, config: TrainConfig) -> None:
+def _warn_of_phases(preset_name: str, config: TrainConfig) -> None:
     """Warns of what was typed and is not so in all of the preset's phases."""
-    typed = {word.partition("=")[0].replace("_", "-") for word in line.typed}
-    if "--lr" in typed:
-        typed.add("--es.learning-rate")
-    changed = {option(name) for phase in config.phases for name in phase.changes}
-    if "--phases" not in typed and (again := sorted(changed & typed)):
+    changed = {name for phase in config.phases for name in phase.changes}
+    again = sorted(option(name) for name in changed if is_typed(name))
+    if again and not is_typed("phases"):
         warnings.warn(
-            f"phases of {line.preset} change {', '.join(again)} again; --phases None "
+            f"phases of {preset_name} change {', '.join(again)} again; --phases None "
             "leaves them out.",
             stacklevel=2,
         )

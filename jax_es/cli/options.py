@@ -310,9 +310,14 @@ def _note_fields(arguments: Any) -> None:
     whose = "the run's" if "--resume" in _typed else "the preset's"
     for name, value in flatten(dataclasses.asdict(arguments)).items():
         field = name.removeprefix("config.")
-        is_typed = option(field).replace("_", "-") in _typed
-        if not (is_typed or field.startswith(chosen)):
+        if not (is_typed(field) or field.startswith(chosen)):
             _fields[field] = f"{value} ({whose})"
+
+
+def is_typed(field: str) -> bool:
+    """Returns whether the command line sets a field, given by its dotted name."""
+    short = field == "es.learning_rate" and "--lr" in _typed
+    return short or option(field).replace("_", "-") in _typed
 
 
 def as_typed(text: str) -> str:

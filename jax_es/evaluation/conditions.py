@@ -169,13 +169,11 @@ def prepare(
     )
     if objective is not None:  # typed, hence trusted
         remember(with_objective(TrainConfig(), objective))
-    loaded = {
-        run.path: load_mean(run.path, checkpoint, trust).in_environment(changed)
-        for run in runs
-    }
-    for path, trained in loaded.items():
+    loaded: dict[Path, TrainedMean] = {}
+    for run in runs:
+        trained = load_mean(run.path, checkpoint, trust).in_environment(changed)
         config = with_objective(trained.config, objective)
-        loaded[path] = trained._replace(config=config)
+        loaded[run.path] = trained._replace(config=config)
     first = next(iter(loaded))
     groups: list[SeedGroup] = []
     for path, trained in loaded.items():

@@ -26,10 +26,13 @@ _WALKER2D = ROBOT_PRESETS["walker2d"]["linear"]
 _POSITION = ("position",)
 
 
-def _networks(config: TrainConfig, good_return: float) -> dict[str, TrainConfig]:
+def _networks(
+    config: TrainConfig, good_return: float, default: TrainConfig | None = None
+) -> dict[str, TrainConfig]:
     """A task's own network, and others sized for the few numbers that it shows.
 
-    ``good_return`` is what a Decision Transformer is asked for.
+    ``good_return`` is what a Decision Transformer is asked for. A ``default`` comes
+    first, with settings of its own.
     """
     own: PolicyConfig = config.policy
     others = (
@@ -38,7 +41,8 @@ def _networks(config: TrainConfig, good_return: float) -> dict[str, TrainConfig]
         LSTMConfig(width=16),
         transformer(good_return, reward_scale=1.0 / abs(good_return)),
     )
-    networks = {policy_kind(own): config}
+    networks = {} if default is None else {policy_kind(default.policy): default}
+    networks.setdefault(policy_kind(own), config)
     for policy in others:
         policy = replace(policy, action_bins=own.action_bins)
         networks.setdefault(policy_kind(policy), replace(config, policy=policy))
@@ -191,11 +195,8 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "lunar-lander-discrete": _networks(
         clipup("LunarLander-v3", LINEAR, 1_000_000, **_MORE), 300.0
     ),
-    "bipedal-walker": {"mlp": _CLIMBING_WALKER}  # first, its default
-    | _networks(_BIPEDAL_WALKER, 300.0)
-    | {"mlp": _CLIMBING_WALKER},
-    "bipedal-walker-hardcore": {"mlp": _HARDCORE_WALKER}
-    | _networks(
+    "bipedal-walker": _networks(_BIPEDAL_WALKER, 300.0, _CLIMBING_WALKER),
+    "bipedal-walker-hardcore": _networks(
         clipup(
             _HARDCORE,
             TINY_MLP,
@@ -203,8 +204,8 @@ CONTROL_PRESETS: dict[str, dict[str, TrainConfig]] = {
             **{**_WALKER, "num_pairs": 64},
         ),
         300.0,
-    )
-    | {"mlp": _HARDCORE_WALKER},
+        _HARDCORE_WALKER,
+    ),
     # Flat ground, from which POET's niches begin. In one trial each, neither two layers
     # of 40, as published, learned to walk in 2 M steps, nor a linear policy to which a
     # fall costs nothing. No statistics: they would differ from niche to niche.

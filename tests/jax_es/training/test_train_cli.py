@@ -15,6 +15,7 @@ import pytest
 
 from jax_es import train
 from jax_es.cli import signals as stop_signals
+from jax_es.cli.options import note_typed
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import PRESETS, preset
 from jax_es.runs.directory import RunDirectory
@@ -58,6 +59,24 @@ def documented_fields(cls):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
             documents[field.target.id] = text.value.value
     return documents
+
+
+def test_what_a_presets_phases_change_again_is_told_of(recwarn):
+    typed = ["humanoid", "--policy", "linear", "--lr", "0.1"]
+    typed += ["--rollout.num_substeps=3"]
+        "humanoid",
+        "--policy",
+        "linear",
+        "--lr",
+        "0.1",
+        "--rollout.num_substeps=3",
+    ]
+    for more in ([], ["--phases", "None"]):
+        note_typed([*typed, *more])
+        train.parse([*typed, *more])
+    (warning,) = [each for each in recwarn if each.category is UserWarning]
+    words = "phases of humanoid change --es.learning-rate, --rollout.num-substeps again"
+    assert words in str(warning.message)
 
 
 @pytest.mark.parametrize("kind", ["decision-transformer", "cnn"])
