@@ -14,8 +14,8 @@ import jax
 import pytest
 
 from jax_es import train
+from jax_es.cli import options
 from jax_es.cli import signals as stop_signals
-from jax_es.cli.options import note_typed
 from jax_es.config import EnvConfig, ESConfig, EvaluationConfig, RolloutConfig
 from jax_es.presets import PRESETS, preset
 from jax_es.runs.directory import RunDirectory
@@ -61,18 +61,12 @@ def documented_fields(cls):
     return documents
 
 
-def test_what_a_presets_phases_change_again_is_told_of(recwarn):
+def test_what_a_presets_phases_change_again_is_told_of(recwarn, monkeypatch):
+    monkeypatch.setattr(options, "_typed", set())
     typed = ["humanoid", "--policy", "linear", "--lr", "0.1"]
-    typed += ["--rollout.num_substeps=3"]
-        "humanoid",
-        "--policy",
-        "linear",
-        "--lr",
-        "0.1",
-        "--rollout.num_substeps=3",
-    ]
+    typed.append("--rollout.num_substeps=3")
     for more in ([], ["--phases", "None"]):
-        note_typed([*typed, *more])
+        options.note_typed([*typed, *more])
         train.parse([*typed, *more])
     (warning,) = [each for each in recwarn if each.category is UserWarning]
     words = "phases of humanoid change --es.learning-rate, --rollout.num-substeps again"
