@@ -27,6 +27,7 @@ from jax_es.cli.program import input_errors, program, run_errors
 from jax_es.cli.progress import named
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.cli.train_program import WorkerArguments, start_jax
+from jax_es.config.task import Ranges
 from jax_es.imitation.datasets import (
     OUR_METADATA,
     ROOT_VARIABLE,
@@ -80,6 +81,10 @@ class Arguments(WorkerArguments):
     record: Literal["executed", "chosen"] = "executed"
     """Which actions, where there is noise: with it, or the policy's own, as a clone
     should act (DART)."""
+    variation_range: Ranges = ()
+    """Each episode's environment draws NAME (mass, friction, gravity, motors,
+    observation-noise or delay of MuJoCo's tasks; another's own) from LOW to HIGH,
+    uniformly. Once for each name."""
     seed: NotNegative = 0
     """Seeds the episodes; those of training and evaluation are others."""
     num_slots: int | None = None
@@ -207,6 +212,8 @@ def _player(
     }
     if arguments.record == "chosen":
         recipe["record"] = "chosen"
+    if arguments.variation_range:
+        recipe["variation_range"] = [list(each) for each in arguments.variation_range]
     player = Player(
         trained,
         arguments.episodes,
@@ -216,6 +223,7 @@ def _player(
         arguments.seed,
         workers,
         arguments.record,
+        arguments.variation_range,
     )
     return player, recipe
 

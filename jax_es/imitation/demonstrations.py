@@ -14,13 +14,15 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 
 from jax_es.checks import require
+from jax_es.config.task import Ranges
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
 from jax_es.imitation.datasets import OUR_METADATA, add_episodes
 from jax_es.imitation.recording_env import Recorded, RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.streams import stream
-from jax_es.rollout.tasks import tasks_of_mean
+from jax_es.rollout.tasks import Tasks, tasks_of_mean
+from jax_es.rollout.variations import varied
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import on_one_core, shard_size
@@ -40,9 +42,10 @@ class Player:
         num_slots: episodes under way at once; the run's own number if not given.
         target_return: asked for instead of the one in the run's configuration.
         action_noise: standard deviation, in halves of the actions' range.
-        noise_seed: of that noise.
+        noise_seed: of that noise, and of what the environments vary by.
         workers: who plays; this process if not given.
         recorded: which actions are, with noise.
+        ranges: of what each episode's environment varies by, drawn uniformly.
 
     Attributes:
         env: one of the vector environments.
@@ -63,6 +66,7 @@ class Player:
         noise_seed: int = 0,
         workers: Workers | None = None,
         recorded: Recorded = "executed",
+        ranges: Ranges = (),
     ) -> None:
         config = trained.config
         if num_slots is not None:
@@ -82,13 +86,31 @@ class Player:
         self._rollout = Rollout(parts.policy, envs, parts.devices)
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
         self._view, self._target_return = trained.view(), target_return
+        self._seed, self._ranges = noise_seed, ranges
+        self._tasks(np.arange(1))  # checks what is asked for
         self._workers, self._shard_size = workers, shard_size(config, num_episodes)
         if workers is not None:
             one_core = trained._replace(config=on_one_core(config))
-            asked = target_return, action_noise, noise_seed, None, recorded
+            asked = target_return, action_noise, noise_seed, None, recorded, ranges
             workers.use(
                 functools.partial(Player, one_core, self._shard_size, None, *asked)
             )
+
+    def _tasks(self, seeds: np.ndarray) -> Tasks:
+        """Returns the episodes of these seeds; each draws by its own."""
+        tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
+        if self._target_return is not None:
+            tasks = tasks.asked_for(self._target_return)
+        if not self._ranges:
+            return tasks
+        drawn = [self._drawn(seed) for seed in seeds]
+        values = {name: [each[name] for each in drawn] for name in drawn[0]}
+        return varied(tasks, self.env, values, "--variation-range")
+
+    def _drawn(self, seed: int) -> dict[str, float]:
+        """Returns what an episode's environment varies by."""
+        rng = stream(self._seed, "variations", seed)
+        return {name: rng.uniform(low, high) for name, low, high in self._ranges}
 
     def play(
         self, seeds: np.ndarray, on_step: Callable[[list[EpisodeBuffer]], None]
@@ -103,11 +125,16 @@ class Player:
         def hand_over(_: Any = None) -> None:
             ended = self._ended.copy()
             self._ended.clear()
+            if self._ranges:
+                ended = [
+                    dataclasses.replace(
+                        each, options={"variation": self._drawn(each.seed)}
+                    )
+                    for each in ended
+                ]
             on_step(ended)
 
-        tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
-        if self._target_return is not None:
-            tasks = tasks.asked_for(self._target_return)
+        tasks = self._tasks(seeds)
         self._rollout.evaluate(self._population, tasks, self._view, hand_over)
         hand_over()
 

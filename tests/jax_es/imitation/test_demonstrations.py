@@ -5,7 +5,9 @@ import signal
 import sys
 from pathlib import Path
 
+import gymnasium
 import jax
+import mujoco
 import numpy as np
 import pytest
 
@@ -133,6 +135,48 @@ def test_the_policys_own_action_is_recorded_beside_noise(runs):
     np.testing.assert_allclose(episodes.actions, expected, rtol=1e-4, atol=1e-5)
     recipe = opened(path).storage.metadata["jax_es"]["recipe"]
     assert recipe["record"] == "chosen"
+
+
+def test_each_episode_has_a_body_of_its_own(runs):
+    ranges = ["--variation-range", "mass", "0.5", "2", "--variation-range"]
+    path = collected(runs / "mlp", *ranges, "friction", "0.7", "0.7", episodes=4)
+    own = {}
+    for seed, entry, episode in zip(
+        seeds(path),
+        opened(path).storage.get_episode_metadata(range(4)),
+        opened(path),
+        strict=True,
+    ):
+        own[seed] = entry["options"]["variation"]
+        mass, friction = own[seed]["mass"], own[seed]["friction"]
+        assert 0.5 <= mass <= 2 and friction == 0.7
+        env = gymnasium.make("Hopper-v5", max_episode_steps=LIMIT)
+        model = env.unwrapped.model
+        model.body_mass[:] *= mass
+        model.body_inertia[:] *= mass
+        model.geom_friction[:, 0] *= friction
+        mujoco.mj_setConst(model, env.unwrapped.data)
+        env.reset(seed=seed)
+        for action, reward in zip(episode.actions, episode.rewards, strict=True):
+            assert env.step(action)[1] == reward
+    assert len({each["mass"] for each in own.values()}) == 4
+    more = collected(runs / "mlp", *ranges, "friction", "0.7", "0.7", dataset="b-v0")
+    entries = opened(more).storage.get_episode_metadata(range(5))
+    found = dict(zip(seeds(more), entries, strict=True))
+    assert all(found[s]["options"]["variation"] == each for s, each in own.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("mlp", ["wheels", "1", "2"], "--variation-range wheels: expected one of"),
+        ("mlp", ["mass", "2", "1"], "the lower one first"),
+        ("cart", ["mass", "1", "2"], "--variation-range has no meaning"),
+    ],
+)
+def test_a_wrong_range_is_refused(runs, refused, name, given, words):
+    options = ["--dataset", "a-v0", "--variation-range", *given]
+    refused(main, [str(runs / name), *options], words)
 
 
 def test_a_transformer_is_asked_for_the_return(runs):

@@ -37,6 +37,10 @@ TINY = [*inputs.TINY.split(), "--num-generations", "2"]
         (["--env.id", "Hoper-v5"], ["Hoper-v5", "did you mean", "Hopper-v5"]),
         (["--resume"], ["--resume needs --name", "Runs in runs: none"]),
         (
+            ["humanoid", "--es.sigma-end", "0.01"],
+            ["phase ", '"es.sigma" may not change', "phases out (--phases None)."],
+        ),
+        (
             ["--policy", "mlp", "--policy.hidden-sizes", *[f"{10**9}"] * 2],
             ["policy mlp of 1,000,0", "weights would take about", "GiB"],
         ),
