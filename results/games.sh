@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Games from memory, their presets as they are; afterwards each run's best θ plays 100
-# other games. A run has one core and ends after STEPS environment steps:
+# other games, with sticky actions and without. A run has one core and ends after STEPS
+# environment steps:
 #   results/games.sh CORE STEPS [GAME …]        SEEDS="0 1 2" before it for other seeds
 # (Freeway's, Frostbite's and Space Invaders' of the table had no step cap. Freeway's and
 # Zaxxon's were stopped by hand, and Freeway's was evaluated by 4 games a generation.)
@@ -27,6 +28,8 @@ train() {
     --runs-dir "runs/games/$preset-linear" --name "seed-$seed" "${resume[@]}"
   mkdir -p "$kept"
   "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
+  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --env.sticky-actions 0 --json \
+    >"$kept/without_sticky.json"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
   touch "$run/finished"
 }

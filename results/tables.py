@@ -199,8 +199,11 @@ def games_published() -> str:
         files = [Path(run.path) / "evaluation.json" for run in row.runs]
         here = spread([read(file)["return_mean"] for file in files])
         scores = ["" if x is None else significant(x) for x in published[row.task]]
-        lines.append([row.task, row.policy, here, *scores])
-    heads = ["task", "policy here", "return", *published["heads"]]
+        others = [file.with_name("without_sticky.json") for file in files]
+        theirs = [read(file)["return_mean"] for file in others if file.exists()]
+        without = spread(theirs) if theirs else "not run"
+        lines.append([row.task, row.policy, here, without, *scores])
+    heads = ["task", "policy here", "return", "without sticky", *published["heads"]]
     return table(heads, lines).rstrip()
 
 
