@@ -158,6 +158,11 @@ class Walker2dTerrain(Walker2d):
                 raise ValueError(
                     f"{kind}-low {low:g}: expected at most {kind}-high {high:g}"
                 )
+            if kind != "pit-gap" and high > 2 * HALF_DEPTH:  # one would see beneath it
+                raise ValueError(
+                    f"{kind}-high {high:g}: expected at most {2 * HALF_DEPTH:g}, as "
+                    "thick as the ground is"
+                )
         drawn = ground(numbers, generator)
         count = len(drawn.surface)
         self._left[index] = np.inf

@@ -8,6 +8,7 @@ are drawn uniformly from ranges) and of those who compare with it.
 
 import itertools
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -243,8 +244,10 @@ def check(terrain: Mapping[str, float]) -> None:
         ValueError: one is out of its range.
     """
     for name, value in terrain.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} {value:g}: expected a number at least 0")
+        is_number = isinstance(value, numbers.Real)
+        if not (is_number and 0 <= value < math.inf):
+            shown = f"{value:g}" if is_number else value
+            raise ValueError(f"{name} {shown}: expected a number at least 0")
     is_whole = terrain["whole-sizes"]
     if is_whole not in (0, 1):
         raise ValueError(f"whole-sizes {is_whole:g}: expected 0 or 1")

@@ -137,9 +137,13 @@ def check_fields(config: Any, prefix: str = "") -> None:
         remedy = f"the default is {default}"
         if default in (None, (), dataclasses.MISSING):
             remedy = "choose another" if default else "leave it out"
+        shown = repr(value)
+        if isinstance(value, tuple) and any(isinstance(v, tuple) for v in value):
+            shown = ", ".join(" ".join(map(str, each)) for each in value)
+            remedy = "choose another"
         for words in _violated(hint, value):
             raise ConfigError(
-                f"{option(prefix + name)} must be {words}, got {value!r}; {remedy}."
+                f"{option(prefix + name)} must be {words}, got {shown}; {remedy}."
             )
 
 

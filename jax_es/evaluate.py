@@ -179,7 +179,8 @@ class Arguments(WorkerArguments):
             require(
                 len(numbers) > 0,
                 f"--variation needs a name and one or more numbers, got "
-                f"{' '.join([name, *values])!r}; write --variation mass 0.95 1.05.",
+                f"{' '.join([name, *values])!r}; write --variation NAME VALUE, as "
+                "--variation mass 0.95 1.05.",
             )
             require(
                 name not in found,
@@ -281,7 +282,7 @@ def _say_niches(groups: list[SeedGroup], checkpoint: str) -> None:
     for path in (path for group in groups for path in group.trained):
         if found := played(find_run(path), checkpoint):
             number, terrain = found
-            home = " ".join(f"--variation {n} {v:g}" for n, v in terrain.items())
+            home = " ".join(f"--variation {n} {v:.9g}" for n, v in terrain.items())
             sys.stderr.write(f"{path}: niche {number}'s policy, at home in {home}\n")
 
 

@@ -128,7 +128,7 @@ def _whose(run: RunDirectory, checkpoint: str) -> str:
     if found is None:
         return ""
     number, terrain = found
-    words = [f"--variation {name} {value:g}" for name, value in terrain.items()]
+    words = [f"--variation {name} {value:.9g}" for name, value in terrain.items()]
     play = ["python -m jax_es.evaluate DIRECTORY", trust_option(run).strip(), *words]
     return (
         f"It is niche {number}'s. Returns are those in its terrain, in which "

@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
-# The paper's transformer (644,881 weights) walks: cloned from the linear policy that
+# The paper's transformer (644,881 weights) walks: cloned from a linear policy that
 # evolution made, with noise on its weights, then evolved. One core, two hours:
-#   bash results/humanoid_paper.sh [SEED] [GENERATIONS]
-# A stopped one goes on. What is kept is copied beside this file. All seeds see the same
-# episodes of the teacher.
+#   bash results/humanoid_paper.sh [SEED] [GENERATIONS] [varied]
+# With the last word in other bodies and on other floors, from the policy that survives
+# them. A stopped one goes on. What is kept is copied beside this file. All seeds see the
+# same episodes of the teacher.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python} teacher=results/policies/humanoid-linear-without-inertia
-seed=${1:-0} kept=results/humanoid_paper
+python=${PYTHON:-python} seed=${1:-0} kept=results/humanoid_paper
 network=(--policy.context-length 20 --policy.width 128 --policy.num-layers 3
   --env.hide-observation 45:175 --rollout.num-substeps 2 --rollout.integrator None)
+case ${3:-} in
+  "") teacher=humanoid-linear-without-inertia prefix=paper data=humanoid ranges=() ;;
+  varied) teacher=humanoid-linear-varied prefix=varied data=humanoid-varied
+    ranges=(variation-range mass 0.8 1.2 variation-range friction 0.7 1.3
+      variation-range motors 0.9 1.05) ;;
+  *)
+    echo "usage: bash results/humanoid_paper.sh [SEED] [GENERATIONS] [varied]" >&2
+    exit 2
+    ;;
+esac
 
 clone() { # name without the seed, dataset, learning rate, warm-up, epochs, options
   local name=$1-$seed resume=()
@@ -20,22 +30,22 @@ clone() { # name without the seed, dataset, learning rate, warm-up, epochs, opti
   mkdir -p "$kept/$name"
   cp "runs/$name"/{config.json,cloning.jsonl,metrics.jsonl} "$kept/$name"
 }
-[[ -e datasets/humanoid-clean-v0 ]] ||
-  "$python" -m jax_es.collect "$teacher" --dataset humanoid-clean-v0 --episodes 150
-[[ -e datasets/humanoid-dart-v0 ]] ||
-  "$python" -m jax_es.collect "$teacher" --dataset humanoid-dart-v0 --episodes 300 \
-    --action-noise 0.1 --record chosen
-clone paper-clean humanoid-clean-v0 0.0005 200 8
-clone paper-dart humanoid-dart-v0 0.0005 100 7 --init "runs/paper-clean-$seed" --init-checkpoint last
-clone paper-dart-slow humanoid-dart-v0 0.0001 1 2 --init "runs/paper-dart-$seed" --init-checkpoint last
+[[ -e datasets/$data-clean-v0 ]] ||
+  "$python" -m jax_es.collect "results/policies/$teacher" --dataset "$data-clean-v0" --episodes 150
+[[ -e datasets/$data-dart-v0 ]] ||
+  "$python" -m jax_es.collect "results/policies/$teacher" --dataset "$data-dart-v0" --episodes 300 \
+    --action-noise 0.1 --record chosen "${ranges[@]/#variation/--variation}"
+clone $prefix-clean "$data-clean-v0" 0.0005 200 8
+clone $prefix-dart "$data-dart-v0" 0.0005 100 7 --init "runs/$prefix-clean-$seed" --init-checkpoint last
+clone $prefix-dart-slow "$data-dart-v0" 0.0001 1 2 --init "runs/$prefix-dart-$seed" --init-checkpoint last
 resume=()
-[[ ! -e runs/paper-evolved-$seed/config.json ]] || resume=(--resume)
-"$python" -m jax_es.train humanoid --phases None "${network[@]}" --seed "$seed" --name "paper-evolved-$seed" \
-  --init "runs/paper-dart-slow-$seed" --init-checkpoint last --rollout.no-observation-statistics \
+[[ ! -e runs/$prefix-evolved-$seed/config.json ]] || resume=(--resume)
+"$python" -m jax_es.train humanoid --phases None "${network[@]}" --seed "$seed" --name "$prefix-evolved-$seed" \
+  --init "runs/$prefix-dart-slow-$seed" --init-checkpoint last --rollout.no-observation-statistics \
   --es.perturbation low-rank --es.sigma 0.005 --es.learning-rate 0.1 \
   --es.healthy-reward-weight 1 --evaluation.num-episodes 10 \
-  --num-generations "${2:-23}" "${resume[@]}"
-for run in "paper-dart-slow-$seed" "paper-evolved-$seed"; do
+  --num-generations "${2:-23}" "${ranges[@]/#variation/--rollout.variation}" "${resume[@]}"
+for run in "$prefix-dart-slow-$seed" "$prefix-evolved-$seed"; do
   mkdir -p "$kept/$run"
   cp "runs/$run"/{config.json,metrics.jsonl} "$kept/$run"
   "$python" -m jax_es.evaluate "runs/$run" --checkpoint last --episodes 100 --json \

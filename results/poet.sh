@@ -91,7 +91,7 @@ def mutations(niche):
 
 for niche in sorted(solved, key=mutations)[-3:]:
     line = sum(r.env_steps / r.num_niches for r in records[: niche.solved + 1])
-    terrain = [f"{name}={value:g}" for name, value in niche.terrain.items()]
+    terrain = [f"{name}={value:.9g}" for name, value in niche.terrain.items()]
     print(niche.number, round(before + line), *terrain)
 PYTHON
 while read -r -a line; do

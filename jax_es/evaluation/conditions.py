@@ -30,7 +30,7 @@ from jax_es.rollout.memory import TASK_BYTES, check_memory
 from jax_es.rollout.random_play import play_at_random
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
-from jax_es.rollout.variations import varied
+from jax_es.rollout.variations import check_begins, varied
 from jax_es.runs.changes import SAME_EXPERIMENT
 from jax_es.runs.checkpoint import CheckpointError
 from jax_es.runs.directory import RunDirectory
@@ -206,8 +206,8 @@ def prepare(
         parts = group.parts
         with _blaming(trained):
             check_fits(trained, parts.policy, parts.env.single_observation_space)
-        for condition in conditions:
-            _varied(episode_tasks(parts, 1, 0), parts, condition)
+        wanted = [dict(c.variation) for c in conditions if c.variation is not None]
+        check_begins(parts.env, wanted, "--variation")
         if any(condition.target_return is not None for condition in conditions):
             try:
                 check_asked(group.parts.policy, trained.config)

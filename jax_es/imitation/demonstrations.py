@@ -22,7 +22,7 @@ from jax_es.imitation.recording_env import Recorded, RecordingEnv, is_finite
 from jax_es.rollout.engine import Rollout
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
-from jax_es.rollout.variations import varied
+from jax_es.rollout.variations import check_begins, corners, varied
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import on_one_core, shard_size
@@ -87,7 +87,8 @@ class Player:
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
         self._view, self._target_return = trained.view(), target_return
         self._seed, self._ranges = noise_seed, ranges
-        self._tasks(np.arange(1))  # checks what is asked for
+        if ranges:
+            check_begins(self.env, corners(ranges), "--variation-range")
         self._workers, self._shard_size = workers, shard_size(config, num_episodes)
         if workers is not None:
             one_core = trained._replace(config=on_one_core(config))

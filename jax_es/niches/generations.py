@@ -256,21 +256,29 @@ class Poet(MethodTraining):
         )
 
     def _transfer(self) -> None:
-        """Tries all policies in all other niches, first as they are.
+        """Tries all policies in all niches, first as they are.
 
-        One that is better than the niche's own was in its last evaluations takes a step
-        there; the best of those that still are replaces it.
+        One that is better than the niche's own is, and was in its last evaluations,
+        takes a step there; the best of those that still are replaces it.
         """
         active = self.active
-        pairs = [(s, t) for t in range(len(active)) for s in range(len(active))]
-        pairs = [(s, t) for s, t in pairs if s != t]
+        if len(active) == 1:
+            return
+        every = range(len(active))
+        pairs = [(s, t) for t in every for s in every]
         means = [niche.mean for niche in active]
         terrains = [niche.terrain for niche in active]
-        direct = self._trials.scores(means, terrains, pairs, self.generation)
+        scores = self._trials.scores(means, terrains, pairs, self.generation)
+        direct = dict(zip(pairs, scores.tolist(), strict=True))
+        # The last evaluation was before the niche's own θ took its last step.
+        own = {
+            niche.number: (*niche.scores, direct[i, i])
+            for i, niche in enumerate(active)
+        }
         tried = [
             (active[s], active[t])
-            for (s, t), value in zip(pairs, direct, strict=True)
-            if worth_a_step(value, active[t].scores)
+            for s, t in pairs
+            if s != t and worth_a_step(direct[s, t], own[active[t].number])
         ]
         proposals = self._proposals([(s, t.number, t.terrain) for s, t in tried])
         which = [(i, i) for i in range(len(tried))]
@@ -281,8 +289,9 @@ class Poet(MethodTraining):
             if not mine:
                 continue
             best = mine[best_of(scores[mine])]
-            if worth_a_step(scores[best], target.scores):
-                key = self._key(self.generation, target.number)
+            if worth_a_step(scores[best], own[target.number]):
+                # A third number, or the noise would be that of a niche that is new.
+                key = self._key(self.generation, target.number, target.number)
                 es = self._parts.strategy.init(key, proposals[best])
                 self._set(target._replace(es=es), float(scores[best]))
                 source = tried[best][0].number
@@ -375,7 +384,12 @@ class Poet(MethodTraining):
         """Returns what a checkpoint holds, as it is now."""
         statistics = self._trials.statistics
         return PoetState(
-            Foremost(self.mean, np.int32(self.generation), np.int32(self._number)),
+            Foremost(
+                self.mean,
+                np.int32(self.generation),
+                np.int32(self._number),
+                self.niches[self._number].terrain,
+            ),
             self.total_env_steps,
             self.best_evaluation_return,
             np.array(self._best),

@@ -74,6 +74,8 @@ class Foremost(NamedTuple):
     """Generations done."""
     number: np.int32
     """That niche's."""
+    terrain: np.ndarray
+    """``[V]``, that niche's, so that a checkpoint tells without the others."""
 
 
 class PoetState(NamedTuple):

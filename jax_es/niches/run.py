@@ -107,7 +107,7 @@ def _prepare(config: TrainConfig, settings: PoetConfig) -> int:
     require(
         es.strategy == "openai-es",
         f"es.strategy {es.strategy} has no meaning with POET, whose niches each have "
-        "OpenAI-ES; leave it out.",
+        "OpenAI-ES; choose --strategy openai-es.",
     )
     require(
         not es.is_commanded,

@@ -115,20 +115,18 @@ def played(
     """Returns the number and the terrain of the niche whose θ a checkpoint is.
 
     The modules that the run names must be trusted. None if it is not a niche's, or the
-    checkpoint does not say whose, as those of earlier versions.
+    checkpoint does not say where it is at home, as those of earlier versions.
     """
     if not run.has_niches:
         return None
-    number = restore(run, checkpoint).state["es"].get("number")
-    if number is None:
-        return None
+    es = restore(run, checkpoint).state["es"]
     with contextlib.closing(make_env(run.config().env, 1, 1)) as env:
         neutral = getattr(env, "variations", {})
     names = Mutator(settings_of(run.method()).mutate, neutral).names
-    stored = Checkpoints(run.checkpoints).restore("last").state["niches"]
-    row = stored["number"].tolist().index(number)
-    terrain = stored["terrain"][row].tolist() if names else []
-    return int(number), dict(zip(names, terrain, strict=True))
+    if "number" not in es or (names and "terrain" not in es):
+        return None
+    terrain = es["terrain"].tolist() if names else []
+    return int(es["number"]), dict(zip(names, terrain, strict=True))
 
 
 def terrains_of(

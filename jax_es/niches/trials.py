@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_es.checks import ConfigError
 from jax_es.es.population import JoinedPopulations, MaterializedPopulation, Population
 from jax_es.rollout.evaluator import EpisodeResults
 from jax_es.rollout.observation_statistics import ObservationStatistics, view_of
 from jax_es.rollout.tasks import Tasks
-from jax_es.rollout.variations import varied
+from jax_es.rollout.variations import check_begins, varied
 from jax_es.training.episodes import evaluation_tasks, population_tasks
 from jax_es.training.generation import longest_episode
 from jax_es.training.objective import fitness, make_objective
@@ -66,20 +65,12 @@ class Trials:
         Raises:
             ConfigError: the environment cannot be so.
         """
-        env, config = self._parts.env, self._parts.config
-        tasks = evaluation_tasks(config.seed, 0, env.num_envs, env.max_episode_steps)
-        for terrain in terrains if self._names else ():
-            values = dict(zip(self._names, terrain.tolist(), strict=True))
-            options = {"variation": varied(tasks, env, values, "--mutate").variation}
-            try:
-                env.reset(seed=tasks.seed, options=options)
-            except Exception as error:  # of the user's own environment any
-                named = ", ".join(f"{name} {value:g}" for name, value in values.items())
-                raise ConfigError(
-                    f"--mutate may reach {named}, where the environment cannot begin: "
-                    f"{error.__cause__ or error}; choose other bounds or leave that "
-                    "number out."
-                ) from error
+        if self._names:
+            values = (
+                dict(zip(self._names, terrain.tolist(), strict=True))
+                for terrain in terrains
+            )
+            check_begins(self._parts.env, values, "--mutate")
 
     def begin(self, on_step: OnStep = lambda progress: None) -> None:
         """Counts from 0; ``on_step`` is called often from now on."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from jax_es.checks import require
 from jax_es.runs.digests import DIGESTS
-from jax_es.runs.directory import RunDirectory
+from jax_es.runs.directory import RunDirectory, resume_options
 from jax_es.runs.folders import program_command
 from jax_es.runs.machine import JAX_SETTINGS, jax_settings, versions
 from jax_es.runs.method import FREE_SETTINGS, Method
@@ -51,7 +51,8 @@ def check_method(run: RunDirectory, method: Method) -> None:
     require(
         stored.name == method.name or (stored.is_evolution and method.is_evolution),
         f"--resume: {run.path} was trained by {stored.title}, not by {method.title}; "
-        f"continue it with {program_command(stored.program.removeprefix('jax_es.'))}.",
+        f"continue it with {program_command(stored.program.removeprefix('jax_es.'))} "
+        f"{resume_options(run)}.",
     )
     settings: dict[str, object] = {k: stored.settings.get(k) for k in given}
     require_unchanged(run, differing(settings, given))

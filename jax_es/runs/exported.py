@@ -48,7 +48,7 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
     """
     file = run.path / WEIGHTS_FILE
     which = str(checkpoint)
-    if which.startswith(NICHE) and not file.exists():
+    if which.startswith(NICHE.removesuffix("-")) and not file.exists():
         restored = Checkpoints(run.checkpoints).restore("last")
         stored = restored.state.get("niches", {"number": np.zeros(0, int)})
         rows = {f"{NICHE}{number}": row for row, number in enumerate(stored["number"])}
@@ -59,6 +59,8 @@ def restore(run: RunDirectory, checkpoint: str | int) -> Restored:
             )
         row, es = rows[which], restored.state["es"]
         es = {**es, "mean": niche_mean(stored, row), "number": stored["number"][row]}
+        if "terrain" in stored:  # not where nothing mutates
+            es["terrain"] = stored["terrain"][row]
         return Restored(restored.step, {**restored.state, "es": es})
     if not file.exists():
         return Checkpoints(run.checkpoints).restore(checkpoint)

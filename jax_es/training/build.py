@@ -89,9 +89,12 @@ def make_env(
     except TypeError as error:
         if not options:
             raise
+        why = str(error).partition(" was raised from the environment creator")[0]
+        named = [name for name in given if name.rpartition(".")[2] in why]
+        refused = " or ".join(f"{name} {given[name]}" for name in named or given)
         raise ConfigError(
-            f"{config.id} does not take {' or '.join(given)} ({error}); leave it out "
-            "or choose another env.id."
+            f"{config.id} does not take {refused} ({why}); leave it out, and a preset "
+            "that sets it, or choose another env.id."
         ) from error
     except ValueError as error:
         text = re.sub(_NAMED_BY_ENVS, lambda match: _FIELDS[match[0]], str(error))

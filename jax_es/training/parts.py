@@ -28,8 +28,8 @@ from jax_es.rollout.jax_engine import CompiledEnv, JaxRollout
 from jax_es.rollout.memory import ENV_BYTES, TASK_BYTES, check_memory, num_bytes
 from jax_es.rollout.observation_statistics import hidden_entries
 from jax_es.rollout.slots import SlotPrograms, kept_programs
-from jax_es.rollout.tasks import Tasks, tasks_of_mean
-from jax_es.rollout.variations import varied
+from jax_es.rollout.tasks import Tasks
+from jax_es.rollout.variations import RANGE_OPTION, check_begins, corners
 from jax_es.rollout.weighted_sum import spread_weighted_sum
 from jax_es.runs.trust import give, given, remember
 from jax_es.train_config import TrainConfig, policy_kind
@@ -280,9 +280,8 @@ def _build(
         # Others have their info at any rate.
         if (reported.sums or reported.last) and hasattr(env, "report"):
             ask_for(config.es.objective, env, reported)
-    if ranges := config.rollout.variation_range:  # checks them
-        ends = {name: [low, high] for name, low, high in ranges}
-        varied(tasks_of_mean(np.arange(2), 1), envs[0], ends)
+    if ranges := config.rollout.variation_range:
+        check_begins(envs[0], corners(ranges), RANGE_OPTION)
     observation_space = envs[0].single_observation_space
     hidden_entries(config.env.hide_observation, observation_space.shape)  # checks them
     policy = make_policy(

@@ -138,7 +138,8 @@ def run_session(
                 for text in step.says:
                     progress.message(text)
                 is_ended = tell(step)
-                if recorded % checkpoint_every == 0:
+                # After the first, too: whatever reads a run finds it from then on.
+                if recorded % checkpoint_every == 0 or not saved:
                     save()
             last = training.finish(on_step, elapsed)
             if last is not None:

@@ -131,6 +131,7 @@ def test_grounds_are_drawn_from_their_ranges():
     [
         ({"roughness": -1.0}, "roughness -1: expected a number at least 0"),
         ({"pit-gap-low": 0.5}, "pit-gap-low 0.5: expected at most pit-gap-high 0"),
+        ({"stump-height-high": 1.1}, "stump-height-high 1.1: expected at most 1, as"),
     ],
 )
 def test_numbers_out_of_range(one, changed, words):

@@ -201,6 +201,7 @@ def test_one_without_variations_says_so():
     ("terrain", "words"),
     [
         ({"roughness": -1.0}, "roughness -1: expected a number at least 0"),
+        ({"roughness": "abc"}, "roughness abc: expected a number at least 0"),
         ({"stump_height_low": 1.0}, "stump-height-low 1: expected at most"),
         ({"whole_sizes": 0.5}, "whole-sizes 0.5: expected 0 or 1"),
         (

@@ -162,6 +162,18 @@ def test_the_best_checkpoints_card_has_the_record_that_made_it_best(run, slopes)
     assert said in Path("best/README.md").read_text()
 
 
+def test_the_best_policy_is_played_whatever_the_last_checkpoint_knows(
+    run, slopes, tmp_path, capsys
+):
+    """A killed run's last checkpoint is older than its best."""
+    torn = shutil.copytree(run, tmp_path / "torn")
+    shutil.rmtree(torn / "checkpoints" / "last")
+    assert evaluate.main([str(torn), "--episodes", "1", "--trust"]) == 0
+    assert "'s policy, at home in --variation slope" in capsys.readouterr().err
+    assert export.main([str(torn), "torn-best", "--trust"]) == 0
+    assert "It is niche " in Path("torn-best/README.md").read_text()
+
+
 def test_niches_are_drawn(run, slopes):
     assert plot.main([str(run), "--figure", "all", "--output", "pictures"]) == 0
     tree = Path("pictures", "niches.svg").read_text()

@@ -81,14 +81,34 @@ class TestSteps:
         assert poet.niches[1].scores == pytest.approx((60.0, 60.0, 70.0, 66.0, 95.0))
         assert poet.niches[1].solved == 7  # 70 in the mean are enough
         assert int(poet.niches[1].es.generation) == 0  # with a new optimizer
-        assert poet._trials.evaluated == [6, 1]
+        assert poet._trials.evaluated == [9, 1]
 
     def test_a_step_that_makes_it_worse_is_no_transfer(self, scripted):
         poet = scripted((0.5, 0.2, (92.0,)), (0.9, 0.55, (65.0,)))
         poet._transfer()
         # 0.55 scores 95 in niche 0, and 85 after a step.
-        assert poet.transfers == [] and poet._trials.evaluated == [2, 1]
+        assert poet.transfers == [] and poet._trials.evaluated == [4, 1]
         assert poet.niches[0].scores == (92.0,)
+
+    def test_what_the_niches_own_policy_has_become_counts(self, scripted):
+        poet = scripted((0.5, 0.46, (70.0,)), (0.4, 0.4, (100.0,)))
+        poet._transfer()
+        # 0.4 scores 90 in niche 0, more than 70, but its own scores 96 by now.
+        assert poet.transfers == [] and poet._trials.evaluated == [4, 0]
+
+    def test_a_new_niche_and_a_transfer_into_it_draw_other_noise(self, scripted):
+        poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.45, (60.0,)))
+        child = poet.niches[1]._replace(terrain=np.array([0.42]), scores=(40.0,))
+        poet.settings = dataclasses.replace(SETTINGS, criterion_high=101.0)
+        begun = poet._begun(child)
+        filled = jax.tree.map(lambda x: np.full_like(x, 0.1), begun.mean)
+        poet.niches.append(
+            begun._replace(es=begun.es._replace(mean=filled), scores=(20.0,))
+        )
+        poet._transfer()
+        assert [row[2] for row in poet.transfers] == [2]
+        first, second = begun.es.key, poet.niches[2].es.key
+        assert not np.array_equal(*map(jax.random.key_data, (first, second)))
 
     def test_children(self, scripted, monkeypatch):
         poet = scripted((0.0, 0.0, (100.0,)), (0.5, 0.25, (39.0,)))

@@ -136,6 +136,11 @@ def test_the_command_line_takes_and_tells_them():
         ((("weight", 1.0, 2.0),), "Hopper-v5", "rollout.variation_range weight: exp"),
         ((("delay", 0.0, 2.0),), "Hopper-v5", "rollout.variation_range delay 2: exp"),
         (RANGES, "CartPole-v1", "has no named variations; leave it out"),
+        (
+            (("pit-gap-low", 0.0, 1.0), ("pit-gap-high", 0.5, 1.5)),
+            "Walker2dTerrain-v0",
+            "with pit-gap-low 1, pit-gap-high 0.5 the environment cannot begin: pit-",
+        ),
     ],
 )
 def test_ranges_that_an_environment_lacks_are_refused(ranges, env_id, words):

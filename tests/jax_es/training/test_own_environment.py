@@ -219,7 +219,7 @@ def test_mujocos_tasks_take_arguments_on_gymnasiums_environment():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--env.wrappers", FLAT, "--env.kwargs.sped", "2"), "env.kwargs.sped ("),
+        (("--env.wrappers", FLAT, "--env.kwargs.sped", "2"), "env.kwargs.sped 2 ("),
         (("--env.wrappers", "gymnasium.wrappers:Flat"), "gymnasium.wrappers:Flat cann"),
         (("--env.wrappers", FLAT, "--env.kwargs.speed"), "needs a value"),
     ],
