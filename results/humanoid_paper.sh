@@ -46,8 +46,10 @@ resume=()
   --es.healthy-reward-weight 1 --evaluation.num-episodes 10 \
   --num-generations "${2:-23}" "${ranges[@]/#variation/--rollout.variation}" "${resume[@]}"
 for run in "$prefix-dart-slow-$seed" "$prefix-evolved-$seed"; do
-  mkdir -p "$kept/$run"
-  cp "runs/$run"/{config.json,metrics.jsonl} "$kept/$run"
+  to=$kept/$run
+  [[ $run != varied-evolved-* ]] || to=results/varied/humanoid-paper-transformer/seed-$seed
+  mkdir -p "$to"
+  cp "runs/$run"/{config.json,metrics.jsonl} "$to"
   "$python" -m jax_es.evaluate "runs/$run" --checkpoint last --episodes 100 --json \
-    >"$kept/$run/evaluation.json"
+    >"$to/evaluation.json"
 done
