@@ -93,8 +93,8 @@ def make_env(
         named = [name for name in given if name.rpartition(".")[2] in why]
         refused = " or ".join(f"{name} {given[name]}" for name in named or given)
         raise ConfigError(
-            f"{config.id} does not take {refused} ({why}); leave it out, and a preset "
-            "that sets it, or choose another env.id."
+            f"{config.id} does not take {refused} ({why}); leave it out or choose "
+            "another env.id, or no preset that sets it."
         ) from error
     except ValueError as error:
         text = re.sub(_NAMED_BY_ENVS, lambda match: _FIELDS[match[0]], str(error))
