@@ -332,7 +332,8 @@ def as_typed(text: str) -> str:
             value = re.escape(chosen.partition(" (")[0])
             where = rf"({option(name)} (?:must be [^;:]*?, got )?){value}(?![\w.]\w)"
             text = re.sub(where, lambda m, by=chosen: m[1] + by, text, count=1)
-    if re.match(r"error: phase \d+: ", text) and not {"--phases", "--resume"} & _typed:
+    of_preset = not (is_typed("phases") or is_typed("resume"))
+    if of_preset and re.match(r"error: phase \d+: ", text):
         text = f"{text.rstrip('.')}; or leave the preset's phases out (--phases None)."
     return text
 

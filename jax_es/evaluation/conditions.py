@@ -201,13 +201,13 @@ def prepare(
                 parts = build_evaluation(
                     trained.config, num_episodes, kind, workers, reported
                 )
+            wanted = [dict(c.variation) for c in conditions if c.variation is not None]
+            check_begins(parts.env, wanted, "--variation")
             group = SeedGroup({}, parts, own)
             groups.append(group)
         parts = group.parts
         with _blaming(trained):
             check_fits(trained, parts.policy, parts.env.single_observation_space)
-        wanted = [dict(c.variation) for c in conditions if c.variation is not None]
-        check_begins(parts.env, wanted, "--variation")
         if any(condition.target_return is not None for condition in conditions):
             try:
                 check_asked(group.parts.policy, trained.config)

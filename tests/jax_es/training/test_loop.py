@@ -457,6 +457,16 @@ def test_a_run_stopped_anywhere_continues_to_the_same_numbers(tmp_path):
         assert count == min(24, 8 * math.ceil(100 / (8 * length)))
 
 
+def test_a_run_has_a_checkpoint_from_its_first_generation_on(tmp_path):
+    run, saved = RunDirectory(tmp_path / "run"), []
+    callback = SimpleNamespace(
+        on_generation=lambda *_: saved.append(Checkpoints(run.checkpoints).steps())
+    )
+    train(following_parts(), run, callbacks=[callback])
+    # It is told before the checkpoint is written; after three generations the next is.
+    assert saved[:4] == [[], [1], [1], [1, 3]]
+
+
 def stop_in_final_evaluation(run):
     """Raises ``Stopped`` once the last generation is recorded."""
 
