@@ -22,11 +22,12 @@ from jax_es.checks import (
     check_fields,
     require,
 )
-from jax_es.cli.options import parse_options
+from jax_es.cli.options import changed_environment, parse_beside_environment
 from jax_es.cli.program import input_errors, program, run_errors
 from jax_es.cli.progress import named
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.cli.train_program import WorkerArguments, start_jax
+from jax_es.config import EnvConfig
 from jax_es.config.task import Ranges
 from jax_es.imitation.datasets import (
     OUR_METADATA,
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from jax_es.distributed.workers import Workers
     from jax_es.imitation.demonstrations import Player
 
+SEEN = ("observation", "frame_size", "frame_stack")
+"""Fields of ``EnvConfig`` that change what is seen of a game, and not the game."""
+
 DatasetId: TypeAlias = Annotated[
     str,
     Range(
@@ -61,7 +65,13 @@ DatasetId: TypeAlias = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class Arguments(WorkerArguments):
-    """Records episodes of a run's mean policy into a Minari dataset."""
+    """Records episodes of a run's mean policy into a Minari dataset.
+
+    In other rules by the options --env.NAME of train, as --env.sticky-actions 0; those
+    that say what is seen of a game (--env.observation, --env.frame-size,
+    --env.frame-stack) hold for the dataset, and the policy sees what it was trained
+    with.
+    """
 
     run: Annotated[Path, tyro.conf.Positional]
     """The run's folder, runs/NAME; trained in any way."""
@@ -122,13 +132,14 @@ def main(argv: list[str]) -> None:
     command = shlex.join(["python", "-m", "jax_es.collect", *argv])
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
-            arguments = parse_options(Arguments, argv, "collect")
+            arguments = parse_beside_environment(Arguments, argv, "collect")
             import_minari()
             from jax_es.imitation.demonstrations import collect, first_seed
 
             path, run = arguments.path, find_run(arguments.run)
             stored = _stored(arguments)
-            player, recipe = _player(run, arguments, arguments.open(stack))
+            started = arguments.open(stack)
+            player, recipe, task = _player(run, arguments, started, argv)
             stack.callback(player.close)
             changed = differing(stored["recipe"], recipe) if stored else {}
             what = f"the dataset {arguments.dataset}"
@@ -150,7 +161,7 @@ def main(argv: list[str]) -> None:
                     f"{path} has just been written by another process; start again "
                     "with the same command.",
                 )
-                task, method = run.config().env, run.method().name
+                method = run.method().name
                 storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(
                     player, storage, seeds, collection, signals.check, _say
@@ -192,20 +203,27 @@ def _stored(arguments: Arguments) -> dict[str, Any] | None:
 
 
 def _player(
-    run: RunDirectory, arguments: Arguments, workers: Workers | None
-) -> tuple[Player, dict[str, Any]]:
-    """Builds what plays the policy's episodes, and says what decides them."""
+    run: RunDirectory, arguments: Arguments, workers: Workers | None, argv: list[str]
+) -> tuple[Player, dict[str, Any], EnvConfig]:
+    """Builds what plays the policy's episodes, says what decides them, and where."""
     from jax_es.imitation.demonstrations import Player
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
     start_jax(run.config().rollout.num_devices)
-    trained = load_mean(run.path, arguments.checkpoint, arguments.trust)
+    own = load_mean(run.path, arguments.checkpoint, arguments.trust)
+    trained = own.in_environment(lambda env: changed_environment(argv, env))
+    task = trained.config.env
+    seen = {name: getattr(own.config.env, name) for name in SEEN}
+    played = dataclasses.replace(task, **seen)
+    if trained.changed:
+        config = dataclasses.replace(trained.config, env=played)
+        own = own._replace(config=config)
     path = run.path.resolve()
     recipe = {
         "run": path.name if experiment_of(run) is None else "/".join(path.parts[-2:]),
         "checkpoint": arguments.checkpoint,
-        "generation": trained.generation,
+        "generation": own.generation,
         "target_return": arguments.target_return,
         "action_noise": arguments.action_noise,
         "seed": arguments.seed,
@@ -214,8 +232,10 @@ def _player(
         recipe["record"] = "chosen"
     if arguments.variation_range:
         recipe["variation_range"] = [list(each) for each in arguments.variation_range]
+    if trained.changed:
+        recipe["changed"] = dict(trained.changed)
     player = Player(
-        trained,
+        own,
         arguments.episodes,
         arguments.num_slots,
         arguments.target_return,
@@ -224,8 +244,9 @@ def _player(
         workers,
         arguments.record,
         arguments.variation_range,
+        None if played == task else task,
     )
-    return player, recipe
+    return player, recipe, task
 
 
 def _say(returns: list[float]) -> None:

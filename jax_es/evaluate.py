@@ -29,10 +29,10 @@ from jax_es.checks import (
     is_own,
     require,
 )
-from jax_es.cli.options import parse_options, take_environment
+from jax_es.cli.options import changed_environment, parse_beside_environment
 from jax_es.cli.program import input_errors, program
 from jax_es.cli.train_program import WorkerArguments, start_jax
-from jax_es.config import EnvConfig, Precision
+from jax_es.config import Precision
 from jax_es.runs.files import check_writable, writing
 from jax_es.runs.find import find_run, find_runs
 
@@ -198,26 +198,9 @@ def main(argv: list[str]) -> None:
         _run(argv, stack)
 
 
-def parse(argv: list[str]) -> Arguments:
-    """Reads the command line, all but what ``--env`` options change of a run's."""
-    _, words = take_environment(argv, EnvConfig())
-    fields = [field.name for field in dataclasses.fields(EnvConfig)]
-    env = [f"env.{name}" for name in fields if name != "kwargs"]
-    return parse_options(Arguments, words, "evaluate", taken=env)
-
-
-def _changed(argv: list[str], env: EnvConfig) -> EnvConfig:
-    """Returns a run's environment with what was typed; another has its own defaults."""
-    found, _ = take_environment(argv, env)
-    if (found.id, found.game) != (env.id, env.game):
-        env = dataclasses.replace(env, kwargs={}, max_episode_steps=None, descriptor=())
-        found, _ = take_environment(argv, env)
-    return found
-
-
 def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
-        arguments = parse(argv)
+        arguments = parse_beside_environment(Arguments, argv, "evaluate")
         from jax_es.analysis import drawing
         from jax_es.evaluation.conditions import prepare, sweeps
         from jax_es.evaluation.tables import experiment_report, write_csv
@@ -240,7 +223,7 @@ def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
             arguments.num_episodes,
             arguments.trust,
             arguments.open(stack),
-            lambda env: _changed(argv, env),
+            lambda env: changed_environment(argv, env),
             arguments.objective,
         )
         check_writable("--csv", arguments.csv)

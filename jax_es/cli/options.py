@@ -161,6 +161,23 @@ def take_environment(
     return parsed.env, [*others, *asks]
 
 
+def changed_environment(argv: Sequence[str], env: EnvConfig) -> EnvConfig:
+    """Returns a run's environment with what was typed; another has its own defaults."""
+    found, _ = take_environment(argv, env)
+    if (found.id, found.game) != (env.id, env.game):
+        env = dataclasses.replace(env, kwargs={}, max_episode_steps=None, descriptor=())
+        found, _ = take_environment(argv, env)
+    return found
+
+
+def parse_beside_environment(arguments: type[T], argv: list[str], program: str) -> T:
+    """Reads the command line, all but what ``--env`` options change of a run's."""
+    _, words = take_environment(argv, EnvConfig())
+    fields = [field.name for field in dataclasses.fields(EnvConfig)]
+    env = [f"env.{name}" for name in fields if name != "kwargs"]
+    return parse_options(arguments, words, program, taken=env)
+
+
 def split_command_line(argv: list[str]) -> CommandLine:
     """Takes the preset and the policy off a command line."""
     rest = list(argv)

@@ -3,6 +3,7 @@
 The seeds are ``first_seed + i``; episodes are written as they end.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 
 from jax_es.checks import require
+from jax_es.config import EnvConfig
 from jax_es.config.task import Ranges
 from jax_es.distributed.workers import Workers
 from jax_es.es.population import MeanPopulation
@@ -23,9 +25,12 @@ from jax_es.rollout.engine import Rollout
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import check_begins, corners, varied
+from jax_es.train_config import TrainConfig
+from jax_es.training.build import make_env
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import on_one_core, shard_size
+from jax_es.types import VectorEnv
 
 
 def first_seed(seed: int) -> int:
@@ -46,9 +51,11 @@ class Player:
         workers: who plays; this process if not given.
         recorded: which actions are, with noise.
         ranges: of what each episode's environment varies by, drawn uniformly.
+        shown: the environment whose observations are recorded; the policy's own if not
+            given.
 
     Attributes:
-        env: one of the vector environments.
+        env: one of the vector environments that are recorded.
         close: releases them.
 
     Raises:
@@ -67,6 +74,7 @@ class Player:
         workers: Workers | None = None,
         recorded: Recorded = "executed",
         ranges: Ranges = (),
+        shown: EnvConfig | None = None,
     ) -> None:
         config = trained.config
         if num_slots is not None:
@@ -74,39 +82,54 @@ class Player:
             config = dataclasses.replace(config, rollout=rollout)
         parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
-        self.env, self.close = parts.env, parts.close
+        self._env, self.close = parts.env, parts.close
         check_fits(trained, parts.policy, parts.env.single_observation_space)
         if target_return is not None:
             check_asked(parts.policy, config)
         noise = action_noise, noise_seed
+        others: list[VectorEnv | None] = [None] * len(parts.envs)
+        if shown is not None:
+            with contextlib.ExitStack() as stack:
+                stack.callback(parts.close)
+                others = [_also(stack, shown, each, config) for each in parts.envs]
+                self.close = stack.pop_all().close
+        self.env = others[0] or parts.env
         envs: Any = [
-            RecordingEnv(each, *noise, self._ended.append, recorded)
-            for each in parts.envs
+            RecordingEnv(each, *noise, self._ended.append, recorded, other)
+            for each, other in zip(parts.envs, others, strict=True)
         ]
         self._rollout = Rollout(parts.policy, envs, parts.devices)
         self._population = MeanPopulation(jax.tree.map(jnp.asarray, trained.mean))
         self._view, self._target_return = trained.view(), target_return
         self._seed, self._ranges = noise_seed, ranges
         if ranges:
-            check_begins(self.env, corners(ranges), "--variation-range")
+            check_begins(self._env, corners(ranges), "--variation-range")
         self._workers, self._shard_size = workers, shard_size(config, num_episodes)
         if workers is not None:
             one_core = trained._replace(config=on_one_core(config))
-            asked = target_return, action_noise, noise_seed, None, recorded, ranges
+            asked = (
+                target_return,
+                action_noise,
+                noise_seed,
+                None,
+                recorded,
+                ranges,
+                shown,
+            )
             workers.use(
                 functools.partial(Player, one_core, self._shard_size, None, *asked)
             )
 
     def _tasks(self, seeds: np.ndarray) -> Tasks:
         """Returns the episodes of these seeds; each draws by its own."""
-        tasks = tasks_of_mean(seeds, self.env.max_episode_steps)
+        tasks = tasks_of_mean(seeds, self._env.max_episode_steps)
         if self._target_return is not None:
             tasks = tasks.asked_for(self._target_return)
         if not self._ranges:
             return tasks
         drawn = [self._drawn(seed) for seed in seeds]
         values = {name: [each[name] for each in drawn] for name in drawn[0]}
-        return varied(tasks, self.env, values, "--variation-range")
+        return varied(tasks, self._env, values, "--variation-range")
 
     def _drawn(self, seed: int) -> dict[str, float]:
         """Returns what an episode's environment varies by."""
@@ -144,6 +167,15 @@ class Player:
         episodes: list[EpisodeBuffer] = []
         self.play(seeds, episodes.extend)
         return episodes
+
+
+def _also(
+    stack: contextlib.ExitStack, shown: EnvConfig, env: VectorEnv, config: TrainConfig
+) -> VectorEnv:
+    """Returns as many environments as ``env`` has, to be recorded beside it."""
+    threads, rollout = config.rollout.num_threads, config.rollout
+    other = make_env(shown, env.num_envs, threads, rollout)
+    return stack.enter_context(contextlib.closing(other))
 
 
 def collect(

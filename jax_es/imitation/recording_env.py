@@ -27,9 +27,12 @@ class RecordingEnv:
         recorded: which actions; with the policy's own, a network that is cloned from
             them learns to find back to its path without learning the noise (DART,
             Laskey et al. 2017, arXiv 1703.09327).
+        shown: the same task, whose observations are handed over instead of those that
+            the policy acts on; it meets the same seeds and actions.
 
     Raises:
-        ConfigError: if there is noise and actions have no range.
+        ConfigError: if there is noise and actions have no range, or an episode goes on
+            otherwise in ``shown``.
     """
 
     def __init__(
@@ -39,7 +42,9 @@ class RecordingEnv:
         noise_seed: int,
         on_episode: Callable[[EpisodeBuffer], None],
         recorded: Recorded = "executed",
+        shown: VectorEnv | None = None,
     ) -> None:
+        self._shown = shown
         self._env, space = env, env.single_action_space
         bounds = [getattr(space, name, np.inf) for name in ("low", "high")]
         require(
@@ -62,12 +67,15 @@ class RecordingEnv:
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts episodes; see :class:`jax_es.types.VectorEnv`."""
         observation, info = self._env.reset(seed=seed, options=options)
+        seen = observation
+        if self._shown is not None:
+            seen, _ = self._shown.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask", np.ones(self._env.num_envs, bool))
         for i in np.flatnonzero(mask).tolist():
             self._noise[i] = stream(self._noise_seed, "action noise", seed[i])
             self._playing[i] = EpisodeBuffer(
                 seed=int(seed[i]),
-                observations=[observation[i].copy()],
+                observations=[seen[i].copy()],
                 actions=[],
                 infos={},
             )
@@ -80,9 +88,12 @@ class RecordingEnv:
         executed = self._noisy(actions) if self._action_noise else actions
         recorded = actions if self._recorded == "chosen" else executed
         result = self._env.step(executed)
-        observation, reward, terminated, truncated, _ = result
+        seen, reward, terminated, truncated, _ = result
+        if self._shown is not None:
+            seen, *outcome, _ = self._shown.step(executed)
+            self._check_same(result[1:4], outcome)
         for i, episode in list(self._playing.items()):
-            episode.observations.append(observation[i].copy())
+            episode.observations.append(seen[i].copy())
             episode.actions.append(recorded[i].copy())
             episode.rewards.append(float(reward[i]))
             episode.terminations.append(bool(terminated[i]))
@@ -90,6 +101,19 @@ class RecordingEnv:
             if terminated[i] or truncated[i]:
                 self._on_episode(self._playing.pop(i))
         return result
+
+    def _check_same(self, played: Any, shown: Any) -> None:
+        """Raises ``ConfigError`` unless rewards and ends are alike in both."""
+        live = list(self._playing)
+        require(
+            all(
+                np.array_equal(one[live], other[live])
+                for one, other in zip(played, shown, strict=True)
+            ),
+            "an episode goes on otherwise where its observations are recorded than "
+            "where the policy acts, so they would not belong together; leave the "
+            "--env options out.",
+        )
 
     def _noisy(self, actions: np.ndarray) -> np.ndarray:
         """Adds each episode's own noise to its action, inside the range."""

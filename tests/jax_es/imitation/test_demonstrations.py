@@ -14,6 +14,7 @@ import pytest
 from jax_es import collect
 from jax_es.collect import main
 from jax_es.config import EnvConfig, RolloutConfig
+from jax_es.envs.atari_env import make_single_atari_env
 from jax_es.imitation import demonstrations
 from jax_es.imitation.datasets import draft_of, read_episodes
 from jax_es.imitation.demonstrations import first_seed
@@ -189,6 +190,38 @@ def test_a_transformer_is_asked_for_the_return(runs):
     expected = [asked(*step) for step in steps]
     np.testing.assert_allclose(episode.actions, expected, rtol=1e-3, atol=1e-4)
     assert abs(episode.actions[0] - own(*steps[0])).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_a_game_is_shown_otherwise_than_the_policy_sees_it(monkeypatch):
+    """It acts on the memory, and the dataset has the frames of the same game."""
+    pytest.importorskip("ale_py")
+    run = Path(__file__).parents[3] / "results" / "policies" / "space-invaders-linear"
+    rules = {"max_episode_steps": 300, "sticky_actions": 0.0, "noop_max": 0}
+    changed = {"observation": "frames", "frame_size": 42, **rules}
+    options = ["--num-slots", "2"]
+    for name, value in changed.items():
+        options += [f"--env.{name.replace('_', '-')}", str(value)]
+    path = collected(run, *options, episodes=3)
+    recipe = opened(path).storage.metadata["jax_es"]["recipe"]
+    assert recipe["changed"] == {f"env.{name}": new for name, new in changed.items()}
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", "datasets")
+    dataset = minari.load_dataset("a-v0")
+    policy, env = load_policy(run), dataset.recover_environment()
+    acting = make_single_atari_env(policy.env_id, **{**policy.env_options, **rules})
+    for episode, seed in zip(dataset, seeds(path), strict=True):
+        frames, _ = env.reset(seed=seed)
+        memory, _ = acting.reset(seed=seed)
+        policy.reset()
+        for t, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(episode.observations[t], frames)
+            assert policy(memory) == action
+            frames, reward, *_ = env.step(action)
+            memory, *_ = acting.step(action)
+            assert episode.rewards[t] == reward
+    assert episode.observations.shape == (301, 4, 42, 42)
+    assert len({*episode.actions.tolist()}) > 1
 
 
 def test_what_the_metadata_and_the_program_say(runs, capsys):

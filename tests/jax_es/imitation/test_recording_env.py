@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.imitation.recording_env import RecordingEnv, is_finite
 from tests.probe_envs import TargetEnv
 
@@ -38,6 +39,43 @@ def test_numbers_that_are_not_finite_are_noticed(what):
     probe = TargetEnv(1, 3, 3, broken={5: what})
     play(RecordingEnv(probe, 0.0, 0, episodes.append), [4, 5], half_way)
     assert {each.seed: is_finite(each) for each in episodes} == {4: True, 5: False}
+
+
+class Negative:
+    """The same task, of which the negative is seen; one of its rewards may differ."""
+
+    def __init__(self, num_envs, odd_reward=0.0):
+        self.env, self.odd_reward = TargetEnv(num_envs), odd_reward
+
+    def reset(self, **arguments):
+        observation, info = self.env.reset(**arguments)
+        return -observation, info
+
+    def step(self, actions):
+        observation, reward, *rest = self.env.step(actions)
+        return -observation, reward + self.odd_reward, *rest
+
+
+def test_another_view_of_the_same_episodes_is_recorded():
+    """The policy acts on its own: with what is shown it would act otherwise."""
+    views = []
+    for shown in (None, Negative(3)):
+        episodes = []
+        env = RecordingEnv(TargetEnv(3), 0.0, 0, episodes.append, shown=shown)
+        play(env, range(7), half_way)
+        views.append({each.seed: each for each in episodes})
+    own, negative = views
+    assert own.keys() == negative.keys()
+    for seed, each in negative.items():
+        seen = -np.array(each.observations)
+        np.testing.assert_array_equal(seen, own[seed].observations)
+        np.testing.assert_array_equal(each.actions, own[seed].actions)
+
+
+def test_a_view_of_other_episodes_is_refused():
+    env = RecordingEnv(TargetEnv(3), 0.0, 0, print, shown=Negative(3, 0.5))
+    with pytest.raises(ConfigError, match="goes on otherwise"):
+        play(env, range(7), half_way)
 
 
 def recorded(num_envs, sigma, noise_seed=0, num_episodes=300, which="executed"):
