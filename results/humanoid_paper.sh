@@ -21,14 +21,14 @@ case ${3:-} in
     ;;
 esac
 
-clone() { # name without the seed, dataset, learning rate, warm-up, epochs, options
-  local name=$1-$seed resume=()
-  [[ ! -e runs/$name/config.json ]] || resume=(--resume)
-  "$python" -m jax_es.pretrain humanoid "${network[@]}" --seed "$seed" --name "$name" --dataset "$2" \
-    --learning-rate "$3" --warmup-steps "$4" --epochs "$5" --steps-per-epoch 250 --batch-size 32 --dropout 0 \
-    --weight-noise 0.005 --evaluation.num-episodes 10 "${@:6}" "${resume[@]}"
-  mkdir -p "$kept/$name"
-  cp "runs/$name"/{config.json,cloning.jsonl,metrics.jsonl} "$kept/$name"
+clone() { # folder, dataset, learning rate, warm-up, epochs, options
+  local run=runs/$1/seed-$seed resume=()
+  [[ ! -e $run/config.json ]] || resume=(--resume)
+  "$python" -m jax_es.pretrain humanoid "${network[@]}" --seed "$seed" --runs-dir "runs/$1" --name "seed-$seed" \
+    --dataset "$2" --learning-rate "$3" --warmup-steps "$4" --epochs "$5" --steps-per-epoch 250 --batch-size 32 \
+    --dropout 0 --weight-noise 0.005 --evaluation.num-episodes 10 "${@:6}" "${resume[@]}"
+  mkdir -p "$kept/$1-$seed"
+  cp "$run"/{config.json,cloning.jsonl,metrics.jsonl} "$kept/$1-$seed"
 }
 [[ -e datasets/$data-clean-v0 ]] ||
   "$python" -m jax_es.collect "results/policies/$teacher" --dataset "$data-clean-v0" --episodes 150
@@ -36,20 +36,21 @@ clone() { # name without the seed, dataset, learning rate, warm-up, epochs, opti
   "$python" -m jax_es.collect "results/policies/$teacher" --dataset "$data-dart-v0" --episodes 300 \
     --action-noise 0.1 --record chosen "${ranges[@]/#variation/--variation}"
 clone $prefix-clean "$data-clean-v0" 0.0005 200 8
-clone $prefix-dart "$data-dart-v0" 0.0005 100 7 --init "runs/$prefix-clean-$seed" --init-checkpoint last
-clone $prefix-dart-slow "$data-dart-v0" 0.0001 1 2 --init "runs/$prefix-dart-$seed" --init-checkpoint last
+clone $prefix-dart "$data-dart-v0" 0.0005 100 7 --init "runs/$prefix-clean" --init-checkpoint last
+clone $prefix-dart-slow "$data-dart-v0" 0.0001 1 2 --init "runs/$prefix-dart" --init-checkpoint last
 resume=()
-[[ ! -e runs/$prefix-evolved-$seed/config.json ]] || resume=(--resume)
-"$python" -m jax_es.train humanoid --phases None "${network[@]}" --seed "$seed" --name "$prefix-evolved-$seed" \
-  --init "runs/$prefix-dart-slow-$seed" --init-checkpoint last --rollout.no-observation-statistics \
+[[ ! -e runs/$prefix-evolved/seed-$seed/config.json ]] || resume=(--resume)
+"$python" -m jax_es.train humanoid --phases None "${network[@]}" --seed "$seed" \
+  --runs-dir "runs/$prefix-evolved" --name "seed-$seed" --init "runs/$prefix-dart-slow" \
+  --init-checkpoint last --rollout.no-observation-statistics \
   --es.perturbation low-rank --es.sigma 0.005 --es.learning-rate 0.1 \
   --es.healthy-reward-weight 1 --evaluation.num-episodes 10 \
   --num-generations "${2:-23}" "${ranges[@]/#variation/--rollout.variation}" "${resume[@]}"
-for run in "$prefix-dart-slow-$seed" "$prefix-evolved-$seed"; do
-  to=$kept/$run
-  [[ $run != varied-evolved-* ]] || to=results/varied/humanoid-paper-transformer/seed-$seed
+for run in "$prefix-dart-slow" "$prefix-evolved"; do
+  to=$kept/$run-$seed
+  [[ $run != varied-evolved ]] || to=results/varied/humanoid-paper-transformer/seed-$seed
   mkdir -p "$to"
-  cp "runs/$run"/{config.json,metrics.jsonl} "$to"
-  "$python" -m jax_es.evaluate "runs/$run" --checkpoint last --episodes 100 --json \
+  cp "runs/$run/seed-$seed"/{config.json,metrics.jsonl} "$to"
+  "$python" -m jax_es.evaluate "runs/$run/seed-$seed" --checkpoint last --episodes 100 --json \
     >"$to/evaluation.json"
 done
