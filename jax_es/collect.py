@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
     command = shlex.join(["python", "-m", "jax_es.collect", *argv])
     with StopSignals() as signals, contextlib.ExitStack() as stack:
         with input_errors():
-            arguments = parse_beside_environment(Arguments, argv, "collect")
+            arguments = parse(argv)
             import_minari()
             from jax_es.imitation.demonstrations import collect, first_seed
 
@@ -170,6 +170,11 @@ def main(argv: list[str]) -> None:
             stop.outcome = f"nothing is written to {path}; start again with {command}"
             raise
     sys.stdout.write(_outcome(arguments, collection))
+
+
+def parse(argv: list[str]) -> Arguments:
+    """Reads the command line, all but what ``--env`` options change of a run's."""
+    return parse_beside_environment(Arguments, argv, "collect")
 
 
 def _stored(arguments: Arguments) -> dict[str, Any] | None:

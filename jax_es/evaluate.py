@@ -198,9 +198,14 @@ def main(argv: list[str]) -> None:
         _run(argv, stack)
 
 
+def parse(argv: list[str]) -> Arguments:
+    """Reads the command line, all but what ``--env`` options change of a run's."""
+    return parse_beside_environment(Arguments, argv, "evaluate")
+
+
 def _run(argv: list[str], stack: contextlib.ExitStack) -> None:
     with input_errors():
-        arguments = parse_beside_environment(Arguments, argv, "evaluate")
+        arguments = parse(argv)
         from jax_es.analysis import drawing
         from jax_es.evaluation.conditions import prepare, sweeps
         from jax_es.evaluation.tables import experiment_report, write_csv

@@ -171,7 +171,7 @@ def changed_environment(argv: Sequence[str], env: EnvConfig) -> EnvConfig:
 
 
 def parse_beside_environment(arguments: type[T], argv: list[str], program: str) -> T:
-    """Reads the command line, all but what ``--env`` options change of a run's."""
+    """Reads all options but ``--env.…``, which change a run that is read later."""
     _, words = take_environment(argv, EnvConfig())
     fields = [field.name for field in dataclasses.fields(EnvConfig)]
     env = [f"env.{name}" for name in fields if name != "kwargs"]
