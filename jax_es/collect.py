@@ -237,8 +237,7 @@ def _player(
         recipe["record"] = "chosen"
     if arguments.variation_range:
         recipe["variation_range"] = [list(each) for each in arguments.variation_range]
-    if trained.changed:
-        recipe["changed"] = dict(trained.changed)
+    recipe |= trained.changed
     player = Player(
         own,
         arguments.episodes,

@@ -25,6 +25,7 @@ from jax_es.phases import in_phase
 from jax_es.presets import DEFAULT_PRESET
 from jax_es.runs.changes import ROUNDING_ALONE
 from jax_es.runs.directory import RunDirectory
+from jax_es.runs.method import CLONING
 from jax_es.runs.reproduce import command
 from jax_es.runs.wording import markdown, significant, spread
 from jax_es.train_config import policy_kind
@@ -182,6 +183,8 @@ def trained(folder: str) -> str:
     heads = ["task", "policy", "seeds", "return", "env steps", "minutes", "core-hours"]
     heads = heads[: len(lines[0])]
     cores_said = "; core-hours are minutes times cores" * (len(heads) == 7)
+    is_cloned = any(run.method.name == CLONING for run in runs)
+    cores_said += "; a clone's steps are its dataset's" * is_cloned
     said = paragraph(
         "Return: the best θ of a run, by its own evaluations, in "
         f"{either(report['episodes'] for report in reports.values())} other "
@@ -195,7 +198,9 @@ def trained(folder: str) -> str:
 def games_published() -> str:
     """Published scores of the games beside the median of the runs here."""
     published, lines = read(RESULTS / "published.json")["games"], []
-    for row in read_rows(RESULTS / "games"):
+    folders = RESULTS / "games", RESULTS / "games_frames"
+    rows = [row for folder in folders for row in read_rows(folder)]
+    for row in sorted(rows, key=lambda row: row.task):
         files = [Path(run.path) / "evaluation.json" for run in row.runs]
         here = spread([read(file)["return_mean"] for file in files])
         scores = ["" if x is None else significant(x) for x in published[row.task]]
@@ -384,10 +389,11 @@ def before(run: Run) -> list[Run]:
 
 
 def costs_of(run: Run) -> tuple[int, float]:
-    """Environment steps and seconds, with those of the runs before."""
+    """Environment steps and seconds, with those of the runs before or a dataset's."""
     ends = [part.records[-1] for part in (*before(run), run)]
-    steps = sum(record.total_env_steps for record in ends)
-    return steps, sum(record.seconds_elapsed for record in ends)
+    steps = sum(end.total_env_steps for end in ends)
+    steps += record(run).get("data", {}).get("num_steps", 0)
+    return steps, sum(end.seconds_elapsed for end in ends)
 
 
 def first_at(records: Sequence[Any], value: float) -> Any:
@@ -703,6 +709,7 @@ TABLES = {
     "thresholds": thresholds,
     "atari": lambda: learning(RESULTS / "atari"),
     "games-memory": lambda: trained("games"),
+    "games-frames": lambda: trained("games_frames"),
     "games-published": games_published,
     "games-trials": lambda: learning(RESULTS / "games_trials"),
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
