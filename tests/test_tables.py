@@ -123,7 +123,7 @@ def test_seeds_that_do_not_arrive_are_counted(steps, said):
 def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
     recorded = [
         json.loads(file.read_text())
-        for kind in ("robots", "varied", "games", "control")
+        for kind in ("robots", "varied", "games", "games_frames", "control")
         for file in (ROOT / "results" / kind / policy.name).glob("*/evaluation.json")
     ]
     median = sorted(recorded, key=lambda each: each["return_mean"])[len(recorded) // 2]
