@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Games from frames: an image Decision Transformer learns to play as the linear policy
 # does that evolution trained on the console's memory (results/policies/GAME-linear).
-# One core, by ale-py's 150 games of the teacher:
+# One core, ten minutes after 150 games of the teacher were played:
 #   bash results/games_frames.sh GAME [SEED] [EPOCHS] [paper]
 # The small transformer sees one frame of 42×42 a step and remembers ten steps; with the
-# last word it is the paper's own network (84×84, four frames, 30 steps). All seeds see
-# the same games. A stopped one goes on. What is kept is copied beside this file. Table:
+# last word it is the paper's own network (84×84, four frames, 30 steps; 40 games, some
+# 40 minutes). All seeds see the same games. A stopped one goes on. What is kept is copied
+# beside this file. Table:
 #   python results/tables.py
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,7 +34,7 @@ resume=()
 [[ ! -e $runs/seed-$seed/config.json ]] || resume=(--resume)
 "$python" -m jax_es.pretrain "$preset" "${rules[@]}" "${seen[@]}" "${network[@]}" \
   --policy.target-return "${asked[$game]}" --target-returns "${asked[$game]}" --policy."${sampled[$game]:-no-sample}"-actions \
-  --rollout.std-floor 25.5 --dataset "$data" --learning-rate 0.001 --warmup-steps 100 --epochs "$epochs" \
+  --dataset "$data" --learning-rate 0.001 --warmup-steps 100 --epochs "$epochs" \
   --steps-per-epoch 250 --batch-size "$batch" --dropout 0 --evaluation.num-episodes 8 --seed "$seed" \
   --runs-dir "$runs" --name "seed-$seed" "${resume[@]}"
 mkdir -p "$kept"
