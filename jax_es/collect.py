@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
 import shlex
 import sys
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
     from jax_es.distributed.workers import Workers
     from jax_es.imitation.demonstrations import Player
 
-SEEN = ("observation", "frame_size", "frame_stack")
-"""Fields of ``EnvConfig`` that change what is seen of a game, and not the game."""
-
 DatasetId: TypeAlias = Annotated[
     str,
     Range(
@@ -67,9 +65,9 @@ DatasetId: TypeAlias = Annotated[
 class Arguments(WorkerArguments):
     """Records episodes of a run's mean policy into a Minari dataset.
 
-    In other rules by the options --env.NAME of train, as --env.sticky-actions 0; those
-    that say what is seen of a game (--env.observation, --env.frame-size,
-    --env.frame-stack) hold for the dataset, and the policy sees what it was trained
+    The options --env.NAME of train change the rules, for example --env.sticky-actions
+    0. Those that say what is seen of a game (--env.observation, --env.frame-size,
+    --env.frame-stack) hold for the dataset alone; the policy sees what it was trained
     with.
     """
 
@@ -212,18 +210,16 @@ def _player(
 ) -> tuple[Player, dict[str, Any], EnvConfig]:
     """Builds what plays the policy's episodes, says what decides them, and where."""
     from jax_es.imitation.demonstrations import Player
+    from jax_es.training.build import shown_and_played
     from jax_es.training.load_policy import load_mean
 
     # First, because reading a checkpoint starts JAX.
     start_jax(run.config().rollout.num_devices)
     own = load_mean(run.path, arguments.checkpoint, arguments.trust)
     trained = own.in_environment(lambda env: changed_environment(argv, env))
-    task = trained.config.env
-    seen = {name: getattr(own.config.env, name) for name in SEEN}
-    played = dataclasses.replace(task, **seen)
-    if trained.changed:
-        config = dataclasses.replace(trained.config, env=played)
-        own = own._replace(config=config)
+    task, played = shown_and_played(own.config.env, trained.config.env)
+    if trained.changed:  # else it acts as it was trained, in ranges as well
+        own = trained._replace(config=dataclasses.replace(trained.config, env=played))
     path = run.path.resolve()
     recipe = {
         "run": path.name if experiment_of(run) is None else "/".join(path.parts[-2:]),
@@ -237,7 +233,7 @@ def _player(
         recipe["record"] = "chosen"
     if arguments.variation_range:
         recipe["variation_range"] = [list(each) for each in arguments.variation_range]
-    recipe |= trained.changed
+    recipe |= json.loads(json.dumps(trained.changed))  # as it is read again
     player = Player(
         own,
         arguments.episodes,

@@ -10,8 +10,8 @@
 #   python results/tables.py
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python} game=$1 seed=${2:-0} epochs=${3:-4} size=${4:-small}
-declare -A asked=([hero]=7400 [kangaroo]=1600 [zaxxon]=2000 [space-invaders]=400 [frostbite]=220 [freeway]=21)
+python=${PYTHON:-python} game=${1:-} seed=${2:-0} epochs=${3:-4} size=${4:-small}
+declare -A asked=([hero]=7400 [kangaroo]=1600 [zaxxon]=2000 [space-invaders]=400 [frostbite]=220)
 declare -A sampled=([hero]=sample [zaxxon]=sample)
 rules=(--env.game "$game" --env.sticky-actions 0.25 --env.noop-max 30)
 case $size in
@@ -27,6 +27,10 @@ case $size in
     network=(--policy.reward-scale 0.001)
     ;;
 esac
+if [[ -z ${asked[${game:-none}]:-} || -z ${network:-} ]]; then
+  echo "usage: bash results/games_frames.sh GAME (${!asked[*]}) [SEED] [EPOCHS] [paper]" >&2
+  exit 2
+fi
 data=$game-$size-v0 runs=runs/frames/$game-$name kept=results/games_frames/$game-$name/seed-$seed
 [[ -e datasets/$data ]] ||
   "$python" -m jax_es.collect "results/policies/$game-linear" --dataset "$data" --episodes "$episodes" "${seen[@]}"

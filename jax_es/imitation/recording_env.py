@@ -31,8 +31,8 @@ class RecordingEnv:
             the policy acts on; it meets the same seeds and actions.
 
     Raises:
-        ConfigError: if there is noise and actions have no range, or an episode goes on
-            otherwise in ``shown``.
+        ConfigError: if there is noise and actions have no range, or an episode differs
+            in ``shown``.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class RecordingEnv:
                 np.array_equal(one[live], other[live])
                 for one, other in zip(played, shown, strict=True)
             ),
-            "an episode goes on otherwise where its observations are recorded than "
-            "where the policy acts, so they would not belong together; leave the "
-            "--env options out.",
+            "an episode differs between the environment that is recorded and the one "
+            "in which the policy acts, so the dataset would be wrong; leave the --env "
+            "options out.",
         )
 
     def _noisy(self, actions: np.ndarray) -> np.ndarray:

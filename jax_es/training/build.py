@@ -47,6 +47,9 @@ from jax_es.types import Policy, PyTree, VectorEnv
 MOST_SUBSTEPS = 4096
 """Physics steps in a step of the environment, which nothing can interrupt."""
 
+SEEN = ("observation", "frame_size", "frame_stack")
+"""Fields of ``EnvConfig`` that change what is seen of a game, and not the game."""
+
 
 def make_env(
     config: EnvConfig,
@@ -173,6 +176,20 @@ def damages(config: EnvConfig, names: Collection[str]) -> dict[str, Damage]:
     if tuple(names) == ("all",):
         return named_damages(config.id)
     return {name: damage(config.id, name) for name in names}
+
+
+def shown_and_played(own: EnvConfig, changed: EnvConfig) -> tuple[EnvConfig, EnvConfig]:
+    """Returns what shows a task, and what plays it, to a policy trained in ``own``.
+
+    Of what was ``changed``, :data:`SEEN` holds for what shows a game alone.
+    """
+    if not is_atari(changed.id):
+        return changed, changed
+    if changed.observation != "frames":  # sizes of frames have no meaning there
+        sizes = {name: getattr(EnvConfig, name) for name in SEEN[1:]}
+        changed = dataclasses.replace(changed, **sizes)
+    seen = {name: getattr(own, name) for name in SEEN}
+    return changed, dataclasses.replace(changed, **seen)
 
 
 def with_game(config: TrainConfig) -> TrainConfig:

@@ -256,11 +256,12 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
     assert err.splitlines()[-1].startswith("episodes      5  return ")
 
 
-def test_a_dataset_grows(runs):
-    path = collected(runs / "mlp", episodes=3)
+@pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])
+def test_a_dataset_grows(runs, rules):
+    path = collected(runs / "mlp", *rules, episodes=3)
     before = list(opened(path))
-    collected(runs / "mlp", "--resume", episodes=5)
-    whole = collected(runs / "mlp", dataset="whole-v0", episodes=5)
+    collected(runs / "mlp", *rules, "--resume", episodes=5)
+    whole = collected(runs / "mlp", *rules, dataset="whole-v0", episodes=5)
     grown, expected = (
         {seed: each.rewards for seed, each in zip(seeds(x), opened(x), strict=True)}
         for x in (path, whole)
