@@ -710,6 +710,7 @@ TABLES = {
     "atari": lambda: learning(RESULTS / "atari"),
     "games-memory": lambda: trained("games"),
     "games-frames": lambda: trained("games_frames"),
+    "games-strategies": lambda: trained("games_strategies"),
     "games-published": games_published,
     "games-trials": lambda: learning(RESULTS / "games_trials"),
     "learning-curves": lambda: learning(RESULTS / "learning_curves"),
