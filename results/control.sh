@@ -11,24 +11,12 @@ presets=("$@")
 [[ $# -gt 0 ]] || presets=(cartpole acrobot mountain-car-continuous lunar-lander tetris
   lunar-lander-discrete pendulum pendulum-hidden-velocity bipedal-walker
   bipedal-walker-linear)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+. "$(dirname "$0")/one_core.sh"
 
 for preset in "${presets[@]}"; do
   options=("$preset")
   [[ $preset != bipedal-walker-linear ]] || options=(bipedal-walker --policy linear)
   for seed in 0 1 2; do
-    run=runs/control/$preset/seed-$seed kept=results/control/$preset/seed-$seed
-    [[ ! -e $run/finished ]] || continue
-    resume=()
-    [[ ! -e $run/config.json ]] || resume=(--resume)
-    "${on_core[@]}" jax_es.train "${options[@]}" --seed "$seed" \
-      --runs-dir "runs/control/$preset" --name "seed-$seed" "${resume[@]}"
-    mkdir -p "$kept"
-    "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
-    cp "$run"/{config.json,metrics.jsonl} "$kept"
-    touch "$run/finished"
+    one_run "control/$preset" "$seed" "${options[@]}"
   done
 done

@@ -12,10 +12,7 @@ core=${1:-0}
 shift $(($# < 1 ? $# : 1))
 games=("$@")
 [[ $# -gt 0 ]] || games=(hero kangaroo)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+. "$(dirname "$0")/one_core.sh"
 # Where the player is at the end: bytes of the console's memory.
 declare -A place=([hero]="27 31 28" [kangaroo]="16 17")
 
@@ -28,17 +25,8 @@ for game in "${games[@]}"; do
       *) options=() ;;
     esac
     for seed in ${SEEDS:-0}; do
-      folder=runs/games-strategies/$game-$strategy
-      run=$folder/seed-$seed kept=results/games_strategies/$game-$strategy/seed-$seed
-      [[ ! -e $run/finished ]] || continue
-      resume=()
-      [[ ! -e $run/config.json ]] || resume=(--resume)
-      "${on_core[@]}" jax_es.train "$game" --strategy "$strategy" "${options[@]}" --seed "$seed" \
-        --max-env-steps 500000 --runs-dir "$folder" --name "seed-$seed" "${resume[@]}"
-      mkdir -p "$kept"
-      "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
-      cp "$run"/{config.json,metrics.jsonl} "$kept"
-      touch "$run/finished"
+      one_run "games_strategies/$game-$strategy" "$seed" "$game" --strategy "$strategy" \
+        "${options[@]}" --max-env-steps 500000
     done
   done
 done

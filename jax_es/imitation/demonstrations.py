@@ -25,7 +25,6 @@ from jax_es.rollout.engine import Rollout
 from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import check_begins, corners, varied
-from jax_es.train_config import TrainConfig
 from jax_es.training.build import make_env
 from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
@@ -91,7 +90,10 @@ class Player:
         if shown is not None:
             with contextlib.ExitStack() as stack:
                 stack.callback(parts.close)
-                others = [_also(stack, shown, each, config) for each in parts.envs]
+                threads, rollout = config.rollout.num_threads, config.rollout
+                for i, each in enumerate(parts.envs):
+                    others[i] = other = make_env(shown, each.num_envs, threads, rollout)
+                    stack.callback(other.close)
                 self.close = stack.pop_all().close
         self.env = others[0] or parts.env
         envs: Any = [
@@ -167,15 +169,6 @@ class Player:
         episodes: list[EpisodeBuffer] = []
         self.play(seeds, episodes.extend)
         return episodes
-
-
-def _also(
-    stack: contextlib.ExitStack, shown: EnvConfig, env: VectorEnv, config: TrainConfig
-) -> VectorEnv:
-    """Returns as many environments as ``env`` has, to be recorded beside it."""
-    threads, rollout = config.rollout.num_threads, config.rollout
-    other = make_env(shown, env.num_envs, threads, rollout)
-    return stack.enter_context(contextlib.closing(other))
 
 
 def collect(
