@@ -159,6 +159,7 @@ def main(argv: list[str]) -> None:
                     f"{path} has just been written by another process; start again "
                     "with the same command.",
                 )
+                sys.stderr.write(_playing(run, arguments, task))
                 method = run.method().name
                 storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(
@@ -247,6 +248,16 @@ def _player(
         None if played == task else task,
     )
     return player, recipe, task
+
+
+def _playing(run: RunDirectory, arguments: Arguments, task: EnvConfig) -> str:
+    """Says what is about to be collected; another task than the policy's own, too."""
+    trained = run.config().env.id
+    other = "" if task.id == trained else f", where it was not trained ({trained})"
+    return (
+        f"{arguments.run} plays {arguments.episodes} episodes of {task.id}{other}. "
+        f"Dataset: {arguments.path}\n"
+    )
 
 
 def _say(returns: list[float]) -> None:

@@ -253,7 +253,16 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
     assert second.startswith(f"Returns: {significant(np.mean(returns))} ± ")
     assert third.startswith("Lengths: ")
     assert last.endswith("MINARI_DATASETS_PATH=datasets, minari.load_dataset('a-v0')")
+    said = f"{runs / 'mlp'} plays 5 episodes of Hopper-v5. Dataset: {path}"
+    assert err.splitlines()[0] == said
     assert err.splitlines()[-1].startswith("episodes      5  return ")
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_another_task_than_the_policys_own_is_said(runs, capsys):
+    collected(runs / "mlp", "--env.id", "Hopper-v4", episodes=1)
+    first = capsys.readouterr().err.splitlines()[0]
+    assert " of Hopper-v4, where it was not trained (Hopper-v5). " in first
 
 
 @pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])
@@ -311,7 +320,7 @@ def test_a_full_disk_costs_one_line(more, runs, request, capsys):
     arguments = [str(runs / "mlp"), "--dataset", "a-v0", "--episodes", "40", *more]
     assert main(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if not line.startswith("episodes")] == lines[-1:]
+    assert all(line.startswith("episodes") for line in lines[1:-1])
     assert lines[-1].startswith("error: datasets/a-v0 cannot be written ([Errno 27]")
     assert "then continue with the same command" in lines[-1]
     assert {f: f.read_bytes() for f in Path("datasets").rglob("*.*5")} == before
