@@ -13,29 +13,15 @@ core=${1:-0} steps=${2:-3000000}
 shift $(($# < 2 ? $# : 2))
 games=("$@")
 [[ $# -gt 0 ]] || games=(freeway kangaroo frostbite zaxxon space-invaders hero)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
-
-train() {
-  local preset=$1 seed=$2
-  local run=runs/games/$preset-linear/seed-$seed kept=results/games/$preset-linear/seed-$seed
-  [[ ! -e $run/finished ]] || return 0
-  local resume=()
-  [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$preset" --seed "$seed" --max-env-steps "$steps" \
-    --runs-dir "runs/games/$preset-linear" --name "seed-$seed" "${resume[@]}"
-  mkdir -p "$kept"
-  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
-  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --env.sticky-actions 0 --json \
-    >"$kept/without_sticky.json"
-  cp "$run"/{config.json,metrics.jsonl} "$kept"
-  touch "$run/finished"
-}
+. "$(dirname "$0")/one_core.sh"
 
 for game in "${games[@]}"; do
   for seed in ${SEEDS:-0 1 2}; do
-    train "$game" "$seed"
+    run=games/$game-linear/seed-$seed
+    one_run "games/$game-linear" "$seed" "$game" --max-env-steps "$steps"
+    [[ -e runs/$run/finished && ! -s runs/$run/without_sticky.json ]] || continue
+    "${on_core[@]}" jax_es.evaluate "runs/$run" --episodes 100 --env.sticky-actions 0 --json \
+      >"runs/$run/without_sticky.json"
+    cp "runs/$run/without_sticky.json" "results/$run"
   done
 done

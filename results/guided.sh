@@ -7,25 +7,12 @@
 #   python results/tables.py
 set -euo pipefail
 core=${1:-0}
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+. "$(dirname "$0")/one_core.sh"
+evaluation=(--episodes 20)
 
 train() {  # task policy seed options
-  local name=$1-$2-cem-rl seed=$3
-  local folder=runs/guided/$name kept=results/guided/$name/seed-$seed run resume=()
-  run=$folder/seed-$seed
-  [[ ! -e $run/finished ]] || return 0
-  [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$1" --policy "$2" --strategy cem-rl --seed "$seed" \
-    --evaluation.num-episodes 1 --max-env-steps 1000000 \
-    --es.kwargs.batch_size 100 \
-    "${@:4}" --runs-dir "$folder" --name "seed-$seed" "${resume[@]}"
-  mkdir -p "$kept"
-  "${on_core[@]}" jax_es.evaluate "$run" --episodes 20 --json >"$kept/evaluation.json"
-  cp "$run"/{config.json,metrics.jsonl} "$kept"
-  touch "$run/finished"
+  one_run "guided/$1-$2-cem-rl" "$3" "$1" --policy "$2" --strategy cem-rl \
+    --evaluation.num-episodes 1 --max-env-steps 1000000 --es.kwargs.batch_size 100 "${@:4}"
 }
 
 for seed in 0 1 2; do

@@ -11,10 +11,7 @@ shift || true
 tasks=("$@")
 [[ $# -gt 0 ]] || tasks=(cartpole breakout asterix freeway space-invaders
   cartpole-balance ant)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+. "$(dirname "$0")/one_core.sh"
 
 for task in "${tasks[@]}"; do
   case $task in
@@ -31,16 +28,6 @@ for task in "${tasks[@]}"; do
     *) echo "no task $task" >&2; exit 2 ;;
   esac
   for seed in ${SEEDS:-0 1 2}; do
-    run=runs/jax_envs/$task/seed-$seed kept=results/jax_envs/$task/seed-$seed
-    [[ ! -e $run/finished ]] || continue
-    start=("${options[@]}" --seed "$seed")
-    [[ ! -e $run/config.json ]] || start=(--resume)
-    "${on_core[@]}" jax_es.train "${start[@]}" \
-      --runs-dir "runs/jax_envs/$task" --name "seed-$seed"
-    mkdir -p "$kept"
-    "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json \
-      >"$kept/evaluation.json"
-    cp "$run"/{config.json,metrics.jsonl} "$kept"
-    touch "$run/finished"
+    one_run "jax_envs/$task" "$seed" "${options[@]}"
   done
 done

@@ -9,24 +9,15 @@
 #   python results/tables.py
 #   python -m jax_es.evaluate runs/obedience/half-cheetah --obedience 0 1000 --picture FILE
 set -euo pipefail
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-core=${cores[${1:-0}]}
-on_core=(taskset -c "$core" "$python" -m)
+core=${1:-0}
+. "$(dirname "$0")/one_core.sh"
+evaluation=()
 folder=runs/obedience kept=results/obedience
 export MINARI_DATASETS_PATH=$PWD/datasets
 
 train() {  # name seed preset options…
-  local name=$1 seed=$2 run=$folder/$1/seed-$2 resume=()
-  shift 2
-  [[ ! -e $run/finished ]] || return 0
-  [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$@" --seed "$seed" --es.num-pairs 16 --es.episodes-per-member 2 \
-    --evaluation.num-episodes 9 --runs-dir "$folder/$name" --name "seed-$seed" "${resume[@]}"
-  mkdir -p "$kept/$name/seed-$seed"
-  cp "$run"/{config.json,metrics.jsonl} "$kept/$name/seed-$seed"
-  touch "$run/finished"
+  one_run "obedience/$1" "$2" "${@:3}" --es.num-pairs 16 --es.episodes-per-member 2 \
+    --evaluation.num-episodes 9
 }
 
 measure() {  # run, highest command, the folder that keeps its measures
@@ -123,6 +114,6 @@ hopper() {  # seed: plain training alone
 
 mkdir -p "$folder"
 for job in half_cheetah\ {0,1,2} contrasts swimmer\ {0,2,1} hopper\ {0,1,2}; do
-  exec 9>"$folder/.${job/ /-}.worker"
-  ! flock -n 9 || $job
+  exec 8>"$folder/.${job/ /-}.worker"
+  ! flock -n 8 || $job
 done

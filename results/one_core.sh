@@ -4,17 +4,24 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 on_core=(taskset -c "${cores[$core]}" "$python" -m)
+# What a finished run's best θ is asked for; nothing if empty.
+evaluation=(--episodes 100)
 
-# Trains runs/NAME/seed-SEED, lets its best θ play 100 other episodes, and copies what
-# the tables need to results/NAME/seed-SEED. A finished run is skipped, a stopped one
-# goes on: one_run NAME SEED, and the words after `python -m jax_es.train`
+# Trains runs/NAME/seed-SEED, lets its best θ play other episodes, and copies what the
+# tables need to results/NAME/seed-SEED. A finished run is skipped, as is one that another
+# worker trains, and a stopped one goes on: one_run NAME SEED, and the words after
+# `python -m jax_es.train`
 one_run() {
   local run=runs/$1/seed-$2 kept=results/$1/seed-$2 resume=()
+  mkdir -p "runs/$1"
+  exec 9>"runs/$1/.seed-$2.worker"
+  flock -n 9 || return 0
   [[ ! -e $run/finished ]] || return 0
   [[ ! -e $run/config.json ]] || resume=(--resume)
   "${on_core[@]}" jax_es.train "${@:3}" --seed "$2" --runs-dir "runs/$1" --name "seed-$2" "${resume[@]}"
   mkdir -p "$kept"
-  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
+  [[ ${#evaluation[@]} == 0 ]] ||
+    "${on_core[@]}" jax_es.evaluate "$run" "${evaluation[@]}" --json >"$kept/evaluation.json"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
   touch "$run/finished"
 }

@@ -12,10 +12,8 @@ shift || true
 tasks=("$@")
 [[ $# -gt 0 ]] || tasks=(cartpole acrobot pendulum mountain-car-continuous reacher
   lunar-lander lunar-lander-discrete minigrid bipedal-walker highway)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
+. "$(dirname "$0")/one_core.sh"
+evaluation=(--trust --episodes 100)
 
 for task in "${tasks[@]}"; do
   case $task in
@@ -35,16 +33,6 @@ for task in "${tasks[@]}"; do
     *) echo "no task $task" >&2; exit 2 ;;
   esac
   for seed in 0 1 2; do
-    run=runs/own_tasks/$task/seed-$seed kept=results/own_tasks/$task/seed-$seed
-    [[ ! -e $run/finished ]] || continue
-    start=(--env.id "${options[@]}" --seed "$seed")
-    [[ ! -e $run/config.json ]] || start=(--resume)
-    "${on_core[@]}" jax_es.train "${start[@]}" \
-      --runs-dir "runs/own_tasks/$task" --name "seed-$seed"
-    mkdir -p "$kept"
-    "${on_core[@]}" jax_es.evaluate "$run" --trust --episodes 100 --json \
-      >"$kept/evaluation.json"
-    cp "$run"/{config.json,metrics.jsonl} "$kept"
-    touch "$run/finished"
+    one_run "own_tasks/$task" "$seed" --env.id "${options[@]}"
   done
 done

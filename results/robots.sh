@@ -12,32 +12,12 @@ core=${1:-0}
 shift || true
 tasks=("$@")
 [[ $# -gt 0 ]] || tasks=(swimmer inverted-double-pendulum hopper half-cheetah walker2d ant)
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-on_core=(taskset -c "${cores[core]}" "$python" -m)
-
-train() {  # task policy seed
-  local name=$1-$2 seed=$3
-  local folder=runs/robots/$name kept=results/robots/$name/seed-$seed run resume=()
-  run=$folder/seed-$seed
-  mkdir -p "$folder"
-  exec 9>"$folder/.seed-$seed.worker"
-  flock -n 9 || return 0
-  [[ ! -e $run/finished ]] || return 0
-  [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "$1" --policy "$2" --seed "$seed" \
-    --runs-dir "$folder" --name "seed-$seed" "${resume[@]}"
-  mkdir -p "$kept"
-  "${on_core[@]}" jax_es.evaluate "$run" --episodes 100 --json >"$kept/evaluation.json"
-  cp "$run"/{config.json,metrics.jsonl} "$kept"
-  touch "$run/finished"
-}
+. "$(dirname "$0")/one_core.sh"
 
 for policy in decision-transformer linear mlp; do
   for task in "${tasks[@]}"; do
     for seed in 0 1 2; do
-      train "$task" "$policy" "$seed"
+      one_run "robots/$task-$policy" "$seed" "$task" --policy "$policy"
     done
   done
 done

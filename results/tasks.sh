@@ -12,31 +12,14 @@
 #     --output docs/pictures/tasks_aggregate.png
 set -euo pipefail
 core=${1:-0}
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python}
-mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-
-train() {  # task policy seed
-  local name=${1%-small}-$2 seed=$3
-  local folder=runs/tasks/$name kept=results/tasks/$name/seed-$seed run resume=()
-  run=$folder/seed-$seed
-  mkdir -p "$folder"
-  exec 9>"$folder/.seed-$seed.worker"
-  flock -n 9 || return 0
-  [[ ! -e $run/finished ]] || return 0
-  [[ ! -e $run/config.json ]] || resume=(--resume)
-  taskset -c "${cores[core]}" "$python" -m jax_es.train "$1" --policy "$2" \
-    --num-generations 100000 --max-env-steps 1000000 --seed "$seed" \
-    --checkpoint-every 50 --runs-dir "$folder" --name "seed-$seed" "${resume[@]}"
-  mkdir -p "$kept"
-  cp "$run"/{config.json,metrics.jsonl} "$kept"
-  touch "$run/finished"
-}
+. "$(dirname "$0")/one_core.sh"
+evaluation=()
 
 for seed in 0 1 2; do
   for task in inverted-pendulum {swimmer,half-cheetah,inverted-double-pendulum,hopper,walker2d}-small; do
     for policy in mlp decision-transformer; do
-      train "$task" "$policy" "$seed"
+      one_run "tasks/${task%-small}-$policy" "$seed" "$task" --policy "$policy" \
+        --num-generations 100000 --max-env-steps 1000000 --checkpoint-every 50
     done
   done
 done
