@@ -12,8 +12,9 @@ scores as they are; whole games. From short trials of linear policies
   standard deviation but never by less than a tenth of their range. On Hero and Zaxxon
   actions are drawn from the logits' softmax: θ begins as random play, and what it
   returns changes smoothly. On Hero, where most policies that take the largest logit get
-  nothing, it is at three times random play within seven generations. Kangaroo takes the
-  largest logit: drawn actions stayed at random play.
+  nothing, it is at three times random play within seven generations. On Kangaroo two
+  seeds of three stayed at a return of 600, where three of the genetic algorithm came to
+  more.
 
 Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018): Frostbite
 never ends where nobody moves, and half the steps of a run went into its first
@@ -64,11 +65,11 @@ def _searched(game: str, sigma: float = 0.015, num_games: int = 3) -> TrainConfi
     )
 
 
-def _estimated(game: str, sample_actions: bool = True) -> TrainConfig:
+def _estimated(game: str) -> TrainConfig:
     """A linear policy by OpenAI-ES with ClipUp."""
     config = clipup(
         _env(game),
-        replace(LINEAR, sample_actions=sample_actions),
+        replace(LINEAR, sample_actions=True),
         10_000_000,
         std_floor=25.5,
         evaluation_episodes=8,
@@ -95,7 +96,7 @@ def _networks(linear: TrainConfig, target_return: float) -> dict[str, TrainConfi
 
 GAME_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "freeway": _networks(_searched("Freeway", 0.03, 1), 30.0),
-    "kangaroo": _networks(_estimated("Kangaroo", sample_actions=False), 10_000.0),
+    "kangaroo": _networks(_searched("Kangaroo"), 10_000.0),
     "frostbite": _networks(_searched("Frostbite"), 1_000.0),
     "zaxxon": _networks(_estimated("Zaxxon"), 6_000.0),
     "space-invaders": _networks(_searched("SpaceInvaders"), 1_000.0),

@@ -93,20 +93,20 @@ _KINDS = ("decision-transformer", "linear", "mlp")
 def _task(
     env: str | EnvConfig,
     transformer: DecisionTransformerConfig,
-    max_env_steps: int,
+    max_env_steps: int | tuple[int, int, int],
     steps: tuple[float, float, float],
     sigma: float | tuple[float, float, float],
     **settings: Any,
 ) -> dict[str, TrainConfig]:
-    """A configuration a network; ``steps`` are learning rates, in the table's order."""
+    """A configuration a network; tuples are of each, and ``steps`` learning rates."""
     sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(_KINDS)
+    lengths = max_env_steps
+    lengths = lengths if isinstance(lengths, tuple) else (lengths,) * len(_KINDS)
     policies = (transformer, LINEAR, MLP)
     networks = {
-        kind: clipup(
-            env, policy, max_env_steps, learning_rate=step, sigma=each, **settings
-        )
-        for kind, policy, step, each in zip(
-            _KINDS, policies, steps, sigmas, strict=True
+        kind: clipup(env, policy, length, learning_rate=step, sigma=each, **settings)
+        for kind, policy, length, step, each in zip(
+            _KINDS, policies, lengths, steps, sigmas, strict=True
         )
     }
     # Not tuned: the MLP's steps.
@@ -197,7 +197,7 @@ _HUMANOID = _task(
 )
 
 _CHEETAH: dict[str, Any] = {
-    "max_env_steps": 4 * _MILLION,
+    "max_env_steps": (10 * _MILLION, 4 * _MILLION, 4 * _MILLION),
     "steps": (0.25, 0.1, 0.2),
     "sigma": 0.05,
     "num_pairs": 32,
