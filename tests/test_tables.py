@@ -1,5 +1,6 @@
 """The tables of README and docs: from files to numbers; a wrong number is found."""
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -12,12 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from jax_es import evaluate, train
+from jax_es import evaluate, pretrain, train
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
 RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari")
-RUNS += ("robots", "varied", "control", "games", "games_trials")
+RUNS += ("robots", "varied", "control", "games", "games_trials", "games_frames")
+RUNS += ("games_strategies",)
+PROGRAMS = {"jax_es.train": train, "jax_es.pretrain": pretrain}
 
 spec = importlib.util.spec_from_file_location("tables", ROOT / "results" / "tables.py")
 assert spec is not None and spec.loader is not None
@@ -55,12 +58,20 @@ def test_each_rows_command_configures_its_runs(folder):
     for row in tables.read_rows(ROOT / "results" / folder):
         if row.command.startswith("bash "):
             continue
-        *program, module = shlex.split(row.command)[:3]
-        assert (program, module) == (["python", "-m"], "jax_es.train")
         told = shlex.split(row.command.replace("--seed S", "--seed 0"))
-        config = train.parse(told[3:]).config
+        assert told[:2] == ["python", "-m"]
+        request = PROGRAMS[told[2]].parse(told[3:])
+        cloning = getattr(request.arguments, "cloning", None)
+        settings = (
+            json.loads(json.dumps(dataclasses.asdict(cloning))) if cloning else {}
+        )
         for run in row.runs:
-            assert differences(config, run.config).keys() <= {*tables.OMITTED_FIELDS}
+            changed = differences(request.config, run.config).keys()
+            assert changed <= {*tables.OMITTED_FIELDS}
+            of_method = run.method.settings if cloning else {}
+            assert settings == {
+                name: of_method.get(name, settings[name]) for name in settings
+            }
 
 
 SCRIPTED = [
