@@ -159,7 +159,7 @@ def main(argv: list[str]) -> None:
                     f"{path} has just been written by another process; start again "
                     "with the same command.",
                 )
-                sys.stderr.write(_playing(run, arguments, task))
+                sys.stderr.write(_begins(run, arguments, task))
                 method = run.method().name
                 storage = storage_in(draft, arguments.dataset, player.env, task, method)
                 collection = collect(
@@ -250,13 +250,13 @@ def _player(
     return player, recipe, task
 
 
-def _playing(run: RunDirectory, arguments: Arguments, task: EnvConfig) -> str:
-    """Says what is about to be collected; another task than the policy's own, too."""
-    trained = run.config().env.id
+def _begins(run: RunDirectory, arguments: Arguments, task: EnvConfig) -> str:
+    """Says what the dataset will have; another task than the policy's own, too."""
+    trained, count = run.config().env.id, arguments.episodes
     other = "" if task.id == trained else f", where it was not trained ({trained})"
     return (
-        f"{arguments.run} plays {arguments.episodes} episodes of {task.id}{other}. "
-        f"Dataset: {arguments.path}\n"
+        f"Collecting {count} episode{'s' * (count > 1)} of {task.id} by "
+        f"{arguments.run}{other}. Dataset: {arguments.path}\n"
     )
 
 

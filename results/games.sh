@@ -3,8 +3,8 @@
 # other games, with sticky actions and without. A run has one core and ends after STEPS
 # environment steps:
 #   results/games.sh CORE STEPS [GAME …]        SEEDS="0 1 2" before it for other seeds
-# (Freeway's, Frostbite's and Space Invaders' of the table had no step cap. Freeway's and
-# Zaxxon's were stopped by hand, and Freeway's was evaluated by 4 games a generation.)
+# (Those of Freeway, Frostbite and Space Invaders that the table has had no step cap, and
+# Freeway's were evaluated by 4 games a generation. Zaxxon's seed 0 was stopped by hand.)
 # Finished runs are skipped, stopped ones go on. What the tables need is copied beside
 # this file. Table:
 #   python results/tables.py
@@ -17,11 +17,13 @@ games=("$@")
 
 for game in "${games[@]}"; do
   for seed in ${SEEDS:-0 1 2}; do
-    run=games/$game-linear/seed-$seed
-    one_run "games/$game-linear" "$seed" "$game" --max-env-steps "$steps"
-    [[ -e runs/$run/finished && ! -s runs/$run/without_sticky.json ]] || continue
-    "${on_core[@]}" jax_es.evaluate "runs/$run" --episodes 100 --env.sticky-actions 0 --json \
-      >"runs/$run/without_sticky.json"
-    cp "runs/$run/without_sticky.json" "results/$run"
+    name=games/$game-linear
+    [[ $game != kangaroo ]] || name=games/kangaroo-ga  # kangaroo-linear is OpenAI-ES'
+    run=runs/$name/seed-$seed
+    one_run "$name" "$seed" "$game" --max-env-steps "$steps"
+    flock -n 9 || continue  # another worker's
+    [[ -e $run/finished && ! -e $run/without_sticky ]] || continue
+    evaluated "$run" "results/$name/seed-$seed/without_sticky.json" --episodes 100 --env.sticky-actions 0
+    touch "$run/without_sticky"
   done
 done

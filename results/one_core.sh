@@ -4,8 +4,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 on_core=(taskset -c "${cores[$core]}" "$python" -m)
-# What a finished run's best θ is asked for; nothing if empty.
+# Options of `evaluate` for a finished run's best θ; without any it is not evaluated.
 evaluation=(--episodes 100)
+
+# Keeps what `evaluate` says of a run in a file, once it has said all of it: evaluated
+# RUN FILE, and options
+evaluated() {
+  "${on_core[@]}" jax_es.evaluate "$1" "${@:3}" --json >"$2.part"
+  mv "$2.part" "$2"
+}
 
 # Trains runs/NAME/seed-SEED, lets its best θ play other episodes, and copies what the
 # tables need to results/NAME/seed-SEED. A finished run is skipped, as is one that another
@@ -21,7 +28,7 @@ one_run() {
   "${on_core[@]}" jax_es.train "${@:3}" --seed "$2" --runs-dir "runs/$1" --name "seed-$2" "${resume[@]}"
   mkdir -p "$kept"
   [[ ${#evaluation[@]} == 0 ]] ||
-    "${on_core[@]}" jax_es.evaluate "$run" "${evaluation[@]}" --json >"$kept/evaluation.json"
+    evaluated "$run" "$kept/evaluation.json" "${evaluation[@]}"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
   touch "$run/finished"
 }

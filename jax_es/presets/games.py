@@ -13,8 +13,8 @@ scores as they are; whole games. From short trials of linear policies
   actions are drawn from the logits' softmax: θ begins as random play, and what it
   returns changes smoothly. On Hero, where most policies that take the largest logit get
   nothing, it is at three times random play within seven generations. On Kangaroo two
-  seeds of three stayed at a return of 600, where three of the genetic algorithm came to
-  more.
+  seeds of three stayed at a return of 600 for 4 million steps; three of the genetic
+  algorithm have 916 to 1,196 after 2.5 million.
 
 Members' games are cut after 4,500 steps, five minutes (Machado et al. 2018): Frostbite
 never ends where nobody moves, and half the steps of a run went into its first

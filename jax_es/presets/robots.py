@@ -98,7 +98,10 @@ def _task(
     sigma: float | tuple[float, float, float],
     **settings: Any,
 ) -> dict[str, TrainConfig]:
-    """A configuration a network; tuples are of each, and ``steps`` learning rates."""
+    """Returns one configuration a network; tuples have a value of each.
+
+    ``steps`` are learning rates.
+    """
     sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(_KINDS)
     lengths = max_env_steps
     lengths = lengths if isinstance(lengths, tuple) else (lengths,) * len(_KINDS)
@@ -197,6 +200,7 @@ _HUMANOID = _task(
 )
 
 _CHEETAH: dict[str, Any] = {
+    # At 4 M steps the transformer had 3 105 to 4 672, at best 4 188 to 5 746 by 10 M.
     "max_env_steps": (10 * _MILLION, 4 * _MILLION, 4 * _MILLION),
     "steps": (0.25, 0.1, 0.2),
     "sigma": 0.05,

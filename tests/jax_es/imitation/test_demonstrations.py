@@ -253,7 +253,7 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
     assert second.startswith(f"Returns: {significant(np.mean(returns))} ± ")
     assert third.startswith("Lengths: ")
     assert last.endswith("MINARI_DATASETS_PATH=datasets, minari.load_dataset('a-v0')")
-    said = f"{runs / 'mlp'} plays 5 episodes of Hopper-v5. Dataset: {path}"
+    said = f"Collecting 5 episodes of Hopper-v5 by {runs / 'mlp'}. Dataset: {path}"
     assert err.splitlines()[0] == said
     assert err.splitlines()[-1].startswith("episodes      5  return ")
 
@@ -262,7 +262,8 @@ def test_what_the_metadata_and_the_program_say(runs, capsys):
 def test_another_task_than_the_policys_own_is_said(runs, capsys):
     collected(runs / "mlp", "--env.id", "Hopper-v4", episodes=1)
     first = capsys.readouterr().err.splitlines()[0]
-    assert " of Hopper-v4, where it was not trained (Hopper-v5). " in first
+    assert first.startswith("Collecting 1 episode of Hopper-v4 by ")
+    assert ", where it was not trained (Hopper-v5). Dataset: " in first
 
 
 @pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])
