@@ -4,7 +4,7 @@
 # environment steps:
 #   results/games.sh CORE STEPS [GAME …]        SEEDS="0 1 2" before it for other seeds
 # (Those of Freeway, Frostbite and Space Invaders that the table has had no step cap, and
-# Freeway's were evaluated by 4 games a generation. Zaxxon's seed 0 was stopped by hand.)
+# Freeway's were evaluated by 4 games a generation.)
 # Finished runs are skipped, stopped ones go on. What the tables need is copied beside
 # this file. Table:
 #   python results/tables.py
