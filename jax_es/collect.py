@@ -253,7 +253,7 @@ def _player(
 def _begins(run: RunDirectory, arguments: Arguments, task: EnvConfig) -> str:
     """Says what the dataset will have; another task than the policy's own, too."""
     trained, count = run.config().env.id, arguments.episodes
-    other = "" if task.id == trained else f", where it was not trained ({trained})"
+    other = "" if task.id == trained else f", which was trained in {trained}"
     return (
         f"Collecting {count} episode{'s' * (count > 1)} of {task.id} by "
         f"{arguments.run}{other}. Dataset: {arguments.path}\n"

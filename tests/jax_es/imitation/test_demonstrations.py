@@ -263,7 +263,7 @@ def test_another_task_than_the_policys_own_is_said(runs, capsys):
     collected(runs / "mlp", "--env.id", "Hopper-v4", episodes=1)
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("Collecting 1 episode of Hopper-v4 by ")
-    assert ", where it was not trained (Hopper-v5). Dataset: " in first
+    assert ", which was trained in Hopper-v5. Dataset: " in first
 
 
 @pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])
