@@ -4,8 +4,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 mapfile -t cores < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 on_core=(taskset -c "${cores[$core]}" "$python" -m)
-# Options of `evaluate` for a finished run's best θ; without any it is not evaluated.
-evaluation=(--episodes 100)
+# What learns, and options of `evaluate` for a finished run's best θ; without any it is not evaluated.
+program=train evaluation=(--episodes 100)
 
 # Keeps what `evaluate` says of a run in a file, once it has said all of it: evaluated
 # RUN FILE, and options
@@ -17,7 +17,7 @@ evaluated() {
 # Trains runs/NAME/seed-SEED, lets its best θ play other episodes, and copies what the
 # tables need to results/NAME/seed-SEED. A finished run is skipped, as is one that another
 # worker trains, and a stopped one goes on: one_run NAME SEED, and the words after
-# `python -m jax_es.train`
+# `python -m jax_es.$program`
 one_run() {
   local run=runs/$1/seed-$2 kept=results/$1/seed-$2 resume=()
   mkdir -p "runs/$1"
@@ -25,10 +25,11 @@ one_run() {
   flock -n 9 || return 0
   [[ ! -e $run/finished ]] || return 0
   [[ ! -e $run/config.json ]] || resume=(--resume)
-  "${on_core[@]}" jax_es.train "${@:3}" --seed "$2" --runs-dir "runs/$1" --name "seed-$2" "${resume[@]}"
+  "${on_core[@]}" "jax_es.$program" "${@:3}" --seed "$2" --runs-dir "runs/$1" --name "seed-$2" "${resume[@]}"
   mkdir -p "$kept"
   [[ ${#evaluation[@]} == 0 ]] ||
     evaluated "$run" "$kept/evaluation.json" "${evaluation[@]}"
   cp "$run"/{config.json,metrics.jsonl} "$kept"
+  [[ ! -e $run/cloning.jsonl ]] || cp "$run/cloning.jsonl" "$kept"
   touch "$run/finished"
 }

@@ -321,6 +321,7 @@ def test_a_full_disk_costs_one_line(more, runs, request, capsys):
     arguments = [str(runs / "mlp"), "--dataset", "a-v0", "--episodes", "40", *more]
     assert main(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Collecting 40 episodes of Hopper-v5 by ")
     assert all(line.startswith("episodes") for line in lines[1:-1])
     assert lines[-1].startswith("error: datasets/a-v0 cannot be written ([Errno 27]")
     assert "then continue with the same command" in lines[-1]
