@@ -7,7 +7,7 @@ import difflib
 import json
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -61,11 +61,17 @@ class InputError(Exception):
     """Bad input that a program has found; its text is all that the user needs."""
 
 
-def note_typed(argv: Sequence[str]) -> None:
-    """Notes what was typed on the command line of the program that begins."""
+@contextlib.contextmanager
+def typed_options(argv: Sequence[str]) -> Iterator[None]:
+    """A context that knows what was typed on a program's command line."""
     _fields.clear()
     _typed.clear()
     _typed.update(each.partition("=")[0].replace("_", "-") for each in argv)
+    try:
+        yield
+    finally:
+        _fields.clear()
+        _typed.clear()
 
 
 class CommandLine(NamedTuple):

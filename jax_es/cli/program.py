@@ -17,7 +17,7 @@ from pathlib import Path
 from jax_es.checks import ConfigError, printable, program_runs
 from jax_es.cli.display import standard_error, standard_output
 from jax_es.cli.help import HELP_ALL_OPTION
-from jax_es.cli.options import InputError, as_typed, note_typed
+from jax_es.cli.options import InputError, as_typed, typed_options
 from jax_es.cli.signals import Stopped, StopSignals
 from jax_es.runs.files import writing
 
@@ -50,8 +50,8 @@ def program(run: Callable[[list[str]], int | None]) -> Callable[..., int]:
             for argument in given
             if argument != DEBUG_OPTION
         ]
-        note_typed(given)
         with (
+            typed_options(given),
             standard_error(),
             program_runs(),
             StopSignals(at_once=True) as signals,

@@ -65,13 +65,13 @@ def documented_fields(cls):
     return documents
 
 
-def test_what_a_presets_phases_change_again_is_told_of(recwarn, monkeypatch):
-    monkeypatch.setattr(options, "_typed", set())
+def test_what_a_presets_phases_change_again_is_told_of(recwarn):
     typed = ["humanoid", "--policy", "linear", "--lr", "0.1"]
     typed.append("--rollout.num_substeps=3")
     for more in ([], ["--phases", "None"]):
-        options.note_typed([*typed, *more])
-        train.parse([*typed, *more])
+        with options.typed_options([*typed, *more]):
+            train.parse([*typed, *more])
+    train.parse(typed)  # nothing was typed now
     (warning,) = [each for each in recwarn if each.category is UserWarning]
     words = "phases of humanoid change --es.learning-rate, --rollout.num-substeps again"
     assert words in str(warning.message)
