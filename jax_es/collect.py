@@ -212,7 +212,7 @@ def _player(
     """Builds what plays the policy's episodes, says what decides them, and where."""
     from jax_es.imitation.demonstrations import Player
     from jax_es.training.build import shown_and_played
-    from jax_es.training.load_policy import load_mean
+    from jax_es.training.trained_mean import load_mean
 
     # First, because reading a checkpoint starts JAX.
     start_jax(run.config().rollout.num_devices)

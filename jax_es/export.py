@@ -32,7 +32,7 @@ from jax_es.train_config import policy_kind
 
 if TYPE_CHECKING:
     from jax_es.runs.records import GenerationRecord
-    from jax_es.training.load_policy import TrainedMean
+    from jax_es.training.trained_mean import TrainedMean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
 def export(arguments: Arguments) -> None:
     """Writes the folder; ``ValueError`` if there is no such run or checkpoint."""
     from jax_es.runs.exported import write_weights
-    from jax_es.training.load_policy import load_mean
+    from jax_es.training.trained_mean import load_mean
 
     run = find_run(arguments.run)
     trained = load_mean(run.path, arguments.checkpoint, arguments.trust)

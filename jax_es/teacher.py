@@ -110,7 +110,7 @@ def _default(line: CommandLine) -> TrainConfig:
 
 def check_trainable(algo: str, config: TrainConfig) -> None:
     """Checks that a method can train this actor on this task."""
-    from jax_es.training.load_policy import spaces
+    from jax_es.training.trained_mean import spaces
 
     kind, policy = policy_kind(config.policy), config.policy
     kinds = ["mlp", *(["decision-transformer"] if algo == "td3" else [])]

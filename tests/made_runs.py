@@ -13,7 +13,7 @@ from jax_es.rollout.observation_statistics import initial_statistics
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.training.build import TrainConfig, make_policy
-from jax_es.training.load_policy import spaces
+from jax_es.training.trained_mean import spaces
 
 TINY = TrainConfig(
     env=EnvConfig("InvertedPendulum-v5", max_episode_steps=5),

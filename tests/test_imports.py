@@ -46,7 +46,7 @@ HOMES = {
     },
     "gymnasium": {
         *("training/build", "training/single_env", "training/own_task"),
-        "training/load_policy",
+        *("training/load_policy", "training/trained_mean"),
         "evaluation/video",
     },
     "orbax": {"runs/checkpoint", "runs/state_arrays", "runs/exported"},

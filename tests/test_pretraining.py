@@ -9,7 +9,7 @@ import pytest
 
 from jax_es.runs.find import find_run
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.load_policy import load_mean
+from jax_es.training.trained_mean import load_mean
 
 pytest.importorskip("sbx")
 pytest.importorskip("minari")

@@ -6,10 +6,9 @@ another body or floor is their variation, rounding is other values, and noisy we
 are the members of a population.
 """
 
-import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -32,20 +31,14 @@ from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks
 from jax_es.rollout.variations import check_begins, varied
 from jax_es.runs.changes import SAME_EXPERIMENT
-from jax_es.runs.checkpoint import CheckpointError
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.trust import remember
 from jax_es.train_config import TrainConfig, differences, differing
 from jax_es.training.custom import make_own_objective
 from jax_es.training.episodes import evaluation_tasks
-from jax_es.training.load_policy import (
-    TrainedMean,
-    check_asked,
-    check_fits,
-    load_mean,
-)
 from jax_es.training.objective import Objective, reported_for
 from jax_es.training.parts import EvaluationParts, build_evaluation
+from jax_es.training.trained_mean import TrainedMean, check_asked, check_fits, load_mean
 from jax_es.types import PyTree
 
 
@@ -197,7 +190,7 @@ def prepare(
                 f"--objective {objective} reads the environment's info, of which "
                 "random play keeps nothing; leave --random-actions out.",
             )
-            with _blaming(trained):
+            with trained.blaming_changes():
                 parts = build_evaluation(
                     trained.config, num_episodes, kind, workers, reported
                 )
@@ -206,8 +199,7 @@ def prepare(
             group = SeedGroup({}, parts, own)
             groups.append(group)
         parts = group.parts
-        with _blaming(trained):
-            check_fits(trained, parts.policy, parts.env.single_observation_space)
+        check_fits(trained, parts.policy, parts.env.single_observation_space)
         if any(condition.target_return is not None for condition in conditions):
             try:
                 check_asked(group.parts.policy, trained.config)
@@ -217,21 +209,6 @@ def prepare(
                 ) from error
         group.trained[path] = trained
     return groups
-
-
-@contextlib.contextmanager
-def _blaming(trained: TrainedMean) -> Iterator[None]:
-    """Says of errors that the environment is not the run's own, if it is not."""
-    try:
-        yield
-    except (CheckpointError, ConfigError) as error:
-        if not trained.changed:
-            raise
-        why = error.args[0].partition(";")[0].rpartition("fit: ")[2]
-        raise ConfigError(
-            f"{trained.path} cannot act with {trained.named_changes()} ({why}); choose "
-            "an environment with the observations and actions that it was trained with."
-        ) from error
 
 
 def _differ_in_seeds(group: SeedGroup, trained: TrainedMean) -> bool:

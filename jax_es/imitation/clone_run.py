@@ -44,8 +44,8 @@ from jax_es.runs.method import CLONING, Method
 from jax_es.runs.state_arrays import like_template
 from jax_es.runs.wording import significant
 from jax_es.training.build import TrainConfig, draw_weights, policy_kind, with_machine
-from jax_es.training.load_policy import TrainedMean
 from jax_es.training.parts import EvaluationParts
+from jax_es.training.trained_mean import TrainedMean
 from jax_es.training.warm_start import find_source, provenance
 from jax_es.types import ClonablePolicy, PyTree
 

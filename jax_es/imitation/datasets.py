@@ -96,7 +96,7 @@ def read_episodes(dataset: str | os.PathLike[str], config: TrainConfig) -> Episo
         ConfigError: if there is none (``dataset`` is an id or a folder), it is empty or
             unreadable, or its environment or spaces are not those of ``config``.
     """
-    from jax_es.training.load_policy import spaces  # late: it loads JAX
+    from jax_es.training.trained_mean import spaces  # late: it loads JAX
 
     path = find_dataset(dataset)
     stored = open_dataset(path)

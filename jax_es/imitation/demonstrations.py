@@ -26,9 +26,9 @@ from jax_es.rollout.streams import stream
 from jax_es.rollout.tasks import Tasks, tasks_of_mean
 from jax_es.rollout.variations import check_begins, corners, varied
 from jax_es.training.build import make_env
-from jax_es.training.load_policy import TrainedMean, check_asked, check_fits
 from jax_es.training.parts import build_evaluation
 from jax_es.training.shards import on_one_core, shard_size
+from jax_es.training.trained_mean import TrainedMean, check_asked, check_fits
 from jax_es.types import VectorEnv
 
 
@@ -79,7 +79,8 @@ class Player:
         if num_slots is not None:
             rollout = dataclasses.replace(config.rollout, num_slots=num_slots)
             config = dataclasses.replace(config, rollout=rollout)
-        parts = build_evaluation(config, num_episodes)
+        with trained.blaming_changes():
+            parts = build_evaluation(config, num_episodes)
         self._ended: list[EpisodeBuffer] = []
         self._env, self.close = parts.env, parts.close
         check_fits(trained, parts.policy, parts.env.single_observation_space)

@@ -31,9 +31,9 @@ from jax_es.runs.records import GenerationRecord, evaluation_record
 from jax_es.train_config import differing
 from jax_es.training.build import TrainConfig
 from jax_es.training.episodes import evaluation_tasks
-from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import score
 from jax_es.training.parts import EvaluationParts, build_evaluation
+from jax_es.training.trained_mean import TrainedMean
 from jax_es.types import PyTree, needs_reference
 
 

@@ -46,11 +46,11 @@ from jax_es.runs.records import GenerationRecord
 from jax_es.training.build import draw_weights
 from jax_es.training.episodes import rollout_fields
 from jax_es.training.generation import longest_episode
-from jax_es.training.load_policy import TrainedMean
 from jax_es.training.method_run import MethodTraining
 from jax_es.training.objective import score
 from jax_es.training.parts import Parts
 from jax_es.training.session import Elapsed, OnStep, Step
+from jax_es.training.trained_mean import TrainedMean
 from jax_es.types import PyTree
 
 _OWN_KEY = 2**32 - 1

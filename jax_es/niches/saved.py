@@ -21,7 +21,8 @@ from jax_es.runs.method import POET, Method
 from jax_es.runs.trust import check_imports
 from jax_es.train_config import TrainConfig, in_own_physics
 from jax_es.training.build import make_env, make_policy
-from jax_es.training.load_policy import LoadedPolicy, TrainedMean
+from jax_es.training.load_policy import LoadedPolicy
+from jax_es.training.trained_mean import TrainedMean
 
 
 class SavedNiche(NamedTuple):

@@ -30,12 +30,12 @@ from jax_es.training.generation import (
     template_state,
     view,
 )
-from jax_es.training.load_policy import TrainedMean
 from jax_es.training.objective import asked, record_fields
 from jax_es.training.parts import Parts
 from jax_es.training.phases import enter_phase, follow, of_phase
 from jax_es.training.result import TrainingResult
 from jax_es.training.session import Elapsed, OnStep, Step, run_session, take_up
+from jax_es.training.trained_mean import TrainedMean
 from jax_es.training.warm_start import find_source, first_state, provenance
 
 

@@ -18,7 +18,6 @@ from jax_es.runs.folders import EXPERIMENT_FILE
 from jax_es.runs.tracking import Callback
 from jax_es.train_config import TrainConfig
 from jax_es.training.build import for_run
-from jax_es.training.load_policy import TrainedMean
 from jax_es.training.parts import EvaluationParts
 from jax_es.training.seeds import run_seeds
 from jax_es.training.session import (
@@ -30,6 +29,7 @@ from jax_es.training.session import (
     take_up,
 )
 from jax_es.training.train_policy import team_of
+from jax_es.training.trained_mean import TrainedMean
 from jax_es.training.warm_start import find_source, find_sources, provenance
 from jax_es.types import Policy, PyTree, needs_reference
 

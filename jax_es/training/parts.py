@@ -47,9 +47,9 @@ from jax_es.training.custom import (
     tried,
 )
 from jax_es.training.guidance import Guidance, make_guidance
-from jax_es.training.load_policy import check_asked
 from jax_es.training.objective import Objective, reported_for
 from jax_es.training.shards import block_size, on_one_core, shard_size
+from jax_es.training.trained_mean import check_asked
 from jax_es.types import Policy, PyTree, VectorEnv, needs_reference
 
 

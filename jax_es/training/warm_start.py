@@ -22,8 +22,8 @@ from jax_es.runs.reproduce import option
 from jax_es.train_config import differences, policy_kind
 from jax_es.training.build import action_spec
 from jax_es.training.generation import TrainState, initial_state
-from jax_es.training.load_policy import TrainedMean, check_fits, load_mean, spaces
 from jax_es.training.parts import EvaluationParts, Parts
+from jax_es.training.trained_mean import TrainedMean, check_fits, load_mean, spaces
 from jax_es.types import needs_reference
 
 FREE_TO_DIFFER = {

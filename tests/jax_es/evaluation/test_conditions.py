@@ -32,12 +32,8 @@ from jax_es.runs.find import find_runs
 from jax_es.runs.method import OPENAI_ES, Method
 from jax_es.training.build import TrainConfig
 from jax_es.training.episodes import evaluation_tasks
-from jax_es.training.load_policy import (
-    LoadedPolicy,
-    TrainedMean,
-    load_mean,
-    load_policy,
-)
+from jax_es.training.load_policy import LoadedPolicy, load_policy
+from jax_es.training.trained_mean import TrainedMean, load_mean
 from tests.envs.varied import Varied
 from tests.made_runs import SHORT, play, results_of, save_run
 

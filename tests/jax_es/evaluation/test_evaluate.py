@@ -22,8 +22,9 @@ from jax_es.runs import trust
 from jax_es.runs.checkpoint import CheckpointError, Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.training.episodes import evaluation_tasks
-from jax_es.training.load_policy import load_mean, load_policy
+from jax_es.training.load_policy import load_policy
 from jax_es.training.parts import build_evaluation
+from jax_es.training.trained_mean import load_mean
 from tests.made_runs import SHORT, play, results_of, save_run
 
 LIMIT = SHORT.env.max_episode_steps

@@ -24,7 +24,8 @@ from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.wording import significant
 from jax_es.training.build import TrainConfig, make_policy
-from jax_es.training.load_policy import load_mean, load_policy, spaces
+from jax_es.training.load_policy import load_policy
+from jax_es.training.trained_mean import load_mean, spaces
 
 minari = pytest.importorskip("minari")
 
@@ -264,6 +265,8 @@ def test_another_task_than_the_policys_own_is_said(runs, capsys):
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("Collecting 1 episode of Hopper-v4 by ")
     assert ", which was trained in Hopper-v5. Dataset: " in first
+    assert main([str(runs / "mlp"), "--dataset", "b-v0", "--env.id", "Ant-v5"]) == 2
+    assert "cannot act with --env.id Ant-v5 (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])

@@ -19,8 +19,8 @@ from jax_es.rollout.observation_statistics import UNCHANGED
 from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import TrainConfig
-from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build_evaluation
+from jax_es.training.trained_mean import load_mean
 
 ID = "PaidForItsAction-v0"
 ONLINE = CloningConfig(

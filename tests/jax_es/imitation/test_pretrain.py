@@ -23,8 +23,8 @@ from jax_es.runs.find import find_run
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import read_metrics
 from jax_es.training import generation
-from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
+from jax_es.training.trained_mean import load_mean
 
 # Other programs' datasets hold none.
 pytestmark = pytest.mark.filterwarnings("ignore:.* holds no digests")

@@ -22,8 +22,8 @@ from jax_es.runs.checkpoint import Checkpoints
 from jax_es.runs.directory import RunDirectory
 from jax_es.runs.method import Method
 from jax_es.runs.metrics import read_metrics
-from jax_es.training.load_policy import load_mean
 from jax_es.training.single_env import make_learning_env
+from jax_es.training.trained_mean import load_mean
 
 with warnings.catch_warnings():
     # Of TensorFlow Probability, which SBX imports.

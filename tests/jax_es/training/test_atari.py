@@ -22,8 +22,8 @@ from jax_es.training import generation
 from jax_es.training.build import TrainConfig, with_game
 from jax_es.training.episodes import population_tasks
 from jax_es.training.generation import initial_state
-from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
+from jax_es.training.trained_mean import load_mean
 
 SMALL = ImageDecisionTransformerConfig(
     width=8, num_heads=2, num_layers=1, context_length=3, max_timestep=50

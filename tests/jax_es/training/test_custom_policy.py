@@ -16,7 +16,7 @@ from jax_es.checks import ConfigError
 from jax_es.runs import trust
 from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import from_dict, to_dict
-from jax_es.training.load_policy import load_mean
+from jax_es.training.trained_mean import load_mean
 from tests.made_runs import SHORT
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_network.md"

@@ -24,10 +24,10 @@ from jax_es.runs.metrics import read_metrics
 from jax_es.train_config import differences
 from jax_es.training.build import TrainConfig
 from jax_es.training.generation import initial_state, run_generation
-from jax_es.training.load_policy import load_mean
 from jax_es.training.parts import build
 from jax_es.training.seeds import train_seeds
 from jax_es.training.train_policy import train_policy
+from jax_es.training.trained_mean import load_mean
 from jax_es.training.warm_start import find_source, first_state
 from tests.comparing import assert_equal_bits, numbers
 
