@@ -38,7 +38,8 @@ def varied(
         named is not None,
         f"{option} has no meaning with this environment, which has no named "
         "variations; leave it out, or choose a task of MuJoCo's without env.kwargs and "
-        "env.wrappers, or an environment that has variations.",
+        "env.wrappers, or an environment that has variations, as Walker2dTerrain-v0 "
+        "and BipedalWalkerTerrain-v0 have.",
     )
     try:
         return tasks._replace(variation=named(values or {}, len(tasks.member)))

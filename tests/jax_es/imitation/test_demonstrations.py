@@ -266,7 +266,7 @@ def test_another_task_than_the_policys_own_is_said(runs, capsys):
     assert first.startswith("Collecting 1 episode of Hopper-v4 by ")
     assert ", which was trained in Hopper-v5. Dataset: " in first
     assert main([str(runs / "mlp"), "--dataset", "b-v0", "--env.id", "Ant-v5"]) == 2
-    assert "cannot act with --env.id Ant-v5 (" in capsys.readouterr().err
+    assert "cannot act with --env.id Ant-v5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rules", [[], ["--env.hide-observation", "0", "1"]])
