@@ -94,22 +94,24 @@ contrasts() {  # seed 0 alone
   done
 }
 
-swimmer() {  # seed: on from results/robots.sh
+swimmer() {  # seed: on from the preset's first two million steps
   local swimmer=(swimmer --checkpoint-every 5 "${obey[@]}" --es.command-high 340)
+  one_run obedience/swimmer-first "$1" swimmer --max-env-steps 2000000
   # With the whole weight at once θ, which returns more than all commands, may unlearn to swim.
-  train swimmer-weighted "$1" "${swimmer[@]}" --init runs/robots/swimmer-decision-transformer \
+  train swimmer-weighted "$1" "${swimmer[@]}" --init "$folder/swimmer-first" \
     "${weighted[@]}" --es.learning-rate 0.25 --es.learning-rate-end 0.05 \
     --es.schedule-generations 20 --max-env-steps 1200000
   # The kept runs of seeds 0, 1 and 2 were stopped at 2.6, 0.6 and 1.8 million steps.
   train swimmer-second "$1" "${swimmer[@]}" --init "$folder/swimmer-weighted" \
     --init-checkpoint last --es.learning-rate 0.2 --es.learning-rate-end 0.05 \
     --es.schedule-generations 14 --max-env-steps 2600000
-  measure runs/robots/swimmer-decision-transformer/seed-"$1" 360 "$kept/swimmer-plain/seed-$1"
+  measure "$folder/swimmer-first/seed-$1" 360 "$kept/swimmer-plain/seed-$1"
   measure "$folder/swimmer-second/seed-$1" 340 "$kept/swimmer-second/seed-$1"
 }
 
 hopper() {  # seed: plain training alone
-  measure runs/robots/hopper-decision-transformer/seed-"$1" 3000 "$kept/hopper-plain/seed-$1"
+  one_run obedience/hopper-first "$1" hopper --max-env-steps 4000000
+  measure "$folder/hopper-first/seed-$1" 3000 "$kept/hopper-plain/seed-$1"
 }
 
 mkdir -p "$folder"

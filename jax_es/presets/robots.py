@@ -225,7 +225,8 @@ ROBOT_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "swimmer": _task(
         "Swimmer-v5",
         transformer(360.0, reward_scale=0.01),
-        2 * _MILLION,
+        # At 2 M steps one seed of three was still at 150, at 3 M it had 330.
+        (5 * _MILLION, 2 * _MILLION, 2 * _MILLION),
         steps=(0.25, 0.1, 0.25),
         # With 0.1 the transformer stayed at 20 for 0.6 M steps.
         sigma=(0.05, 0.1, 0.1),
@@ -234,7 +235,8 @@ ROBOT_PRESETS: dict[str, dict[str, TrainConfig]] = {
     "hopper": _task(
         "Hopper-v5",
         transformer(3000.0),
-        4 * _MILLION,
+        # The linear policy had 3 127 to 3 233 at 4 M.
+        (4 * _MILLION, 10 * _MILLION, 4 * _MILLION),
         steps=(0.25, 0.05, 0.15),
         sigma=0.05,
         **{**_FOLLOWING, "interactions_per_generation": 40_000},
