@@ -118,6 +118,13 @@ def is_descriptor(texts: Sequence[str]) -> bool:
     return tuple(texts) in words or all(text.isdecimal() for text in texts)
 
 
+def listed(value: Any) -> Any:
+    """Returns a field of several words as they are typed; others as they are."""
+    if not (isinstance(value, tuple) and any(isinstance(v, tuple) for v in value)):
+        return value
+    return ", ".join(" ".join(map(str, each)) for each in value)
+
+
 def check_fields(config: Any, prefix: str = "") -> None:
     """Checks a dataclass' fields against their types and their :class:`Range`.
 
@@ -137,9 +144,10 @@ def check_fields(config: Any, prefix: str = "") -> None:
         remedy = f"the default is {default}"
         if default in (None, (), dataclasses.MISSING):
             remedy = "choose another" if default else "leave it out"
-        shown = repr(value)
-        if isinstance(value, tuple) and any(isinstance(v, tuple) for v in value):
-            shown = ", ".join(" ".join(map(str, each)) for each in value)
+        shown = listed(value)
+        if shown is value:
+            shown = repr(value)
+        else:
             remedy = "choose another"
         for words in _violated(hint, value):
             raise ConfigError(

@@ -16,10 +16,21 @@ from jax_es.checks import (
     Weight,
     check_fields,
     is_own,
+    listed,
     require,
 )
 
 Shaping: TypeAlias = Literal["pair_rank", "centered_rank", "standardize"]
+
+SigmaFactors: TypeAlias = Annotated[
+    tuple[tuple[str, float], ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(metavar="NAME FACTOR"),
+    Range(
+        "a name with a finite number of at least 0",
+        lambda each: all(0 <= factor < math.inf for _, factor in each),
+    ),
+]
 
 LearningRate: TypeAlias = Annotated[Positive, tyro.conf.arg(aliases=["--lr"])]
 
@@ -114,6 +125,11 @@ class ESConfig:
     matrix' noise of two thin factors (EGGROLL, arXiv 2511.16652)."""
     rank: Count = 1
     """Columns of the factors (r); read by perturbation low-rank only."""
+    sigma_factor: SigmaFactors = ()
+    """σ of the weights whose names begin with NAME is FACTOR times sigma, and so is
+    their part of the estimate; 0 leaves them as they began. Names are paths in the
+    network, as blocks_0/key/kernel. Of several that fit the longest counts. Once for
+    each name."""
     common_seeds: Literal["pair", "generation"] = "pair"
     """Which members meet the same environment seed: the two of a pair (members 2i and
     2i + 1 where there are no pairs), or all of a generation (as the paper's code)."""
@@ -159,14 +175,18 @@ class ESConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "es.")
+        last = {entry[0]: entry for entry in self.sigma_factor}
+        object.__setattr__(self, "sigma_factor", tuple(last.values()))
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if value == field.default:
                 continue
+            usual = "" if field.default == () else f" ({field.default})"
             require(
                 self.reads(name),
-                f"es.{name} {value} has no meaning with es.strategy {self.strategy}; "
-                f"leave it out ({field.default}), or choose --strategy openai-es.",
+                f"es.{name} {listed(value)} has no meaning with es.strategy "
+                f"{self.strategy}; leave it out{usual}, or choose --strategy "
+                "openai-es.",
             )
             if name in _READ_WITH:
                 option, needed = _READ_WITH[name]

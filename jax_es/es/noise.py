@@ -9,6 +9,7 @@ the same ε on whichever device, in whichever order and however often it is aske
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Protocol
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_es.checks import require
 from jax_es.config import ESConfig
 from jax_es.types import PyTree, Variables
 
@@ -27,7 +29,7 @@ def member_key(generation_key: jax.Array, pair: jax.Array | int) -> jax.Array:
 
 
 class Noise(Protocol):
-    """A family of perturbations with E[ε εᵀ] = I.
+    """A family of perturbations with E[ε εᵀ] = I, or diagonal.
 
     A policy is applied to ``{**shared(mean), **member(mean, ε, s)}``: the first part
     is common to the whole population, the second is one member's own, and together
@@ -76,11 +78,19 @@ class FullNoise:
 
     ε is kept flat, in the order of ``jax.tree.leaves``: one draw instead of one per
     leaf compiles many times faster, and sums in one fused loop.
+
+    Args:
+        factors: what ε is multiplied by where a weight's name begins so, as
+            ``ESConfig.sigma_factor``.
     """
 
+    factors: tuple[tuple[str, float], ...] = ()
+
     def sample(self, key: jax.Array, mean: PyTree) -> jax.Array:
-        """Draws one standard normal per weight, and a few that fill up the last row."""
-        return normals(key, sum(leaf.size for leaf in jax.tree.leaves(mean)))
+        """Draws one normal per weight, and a few that fill up the last row."""
+        sizes = [leaf.size for leaf in jax.tree.leaves(mean)]
+        factors = leaf_factors(self.factors, mean)
+        return _scaled(normals(key, sum(sizes)), sizes, factors)
 
     def shared(self, mean: PyTree) -> Variables:
         """Returns nothing: a member's weights are all its own."""
@@ -127,13 +137,25 @@ class LowRankNoise:
 
     Args:
         rank: r, at least 1.
+        factors: as of :class:`FullNoise`.
     """
 
     rank: int = 1
+    factors: tuple[tuple[str, float], ...] = ()
 
     def sample(self, key: jax.Array, mean: PyTree) -> jax.Array:
         """Draws the factors and vectors of one ε, flat."""
-        return normals(key, sum(map(self._num_normals, jax.tree.leaves(mean))))
+        leaves = jax.tree.leaves(mean)
+        epsilon = normals(key, sum(map(self._num_normals, leaves)))
+        sizes, factors = [], []
+        for leaf, factor in zip(leaves, leaf_factors(self.factors, mean), strict=True):
+            whole = self._num_normals(leaf)
+            scaled = whole  # of A and B, A alone
+            if self._is_factored(leaf):
+                scaled = self.rank * _matrix_shape(leaf)[0]
+            sizes += [scaled, whole - scaled]
+            factors += [factor, 1.0]
+        return _scaled(epsilon, sizes, factors)
 
     def shared(self, mean: PyTree) -> Variables:
         """Returns θ, which all members read."""
@@ -206,13 +228,19 @@ class LowRankNoise:
         return structure.unflatten(map(function, leaves, parts))
 
 
-def make_noise(config: ESConfig) -> Noise:
-    """Builds the noise family of a configuration."""
+def make_noise(config: ESConfig, mean: PyTree = None) -> Noise:
+    """Builds the noise family of a configuration.
+
+    Raises:
+        ConfigError: ``mean``, if it is given, has no weights of these names.
+    """
+    if mean is not None:
+        leaf_factors(config.sigma_factor, mean)
     match config.perturbation:
         case "full":
-            return FullNoise()
+            return FullNoise(config.sigma_factor)
         case "low-rank":
-            return LowRankNoise(config.rank)
+            return LowRankNoise(config.rank, config.sigma_factor)
 
 
 _PAIRS_PER_PRODUCT = 64
@@ -235,6 +263,46 @@ def _blocks(
         return jnp.pad(x, (0, missing)).reshape(-1, size)
 
     return fill(pairs), fill(weights)
+
+
+def leaf_factors(factors: tuple[tuple[str, float], ...], mean: PyTree) -> list[float]:
+    """Returns what ε is multiplied by, of each leaf in the order of ``tree.leaves``.
+
+    Raises:
+        ConfigError: a name is no weight's begin, or nothing is left to perturb.
+    """
+    if not factors:
+        return [1.0] * len(jax.tree.leaves(mean))
+    paths, _ = jax.tree_util.tree_flatten_with_path(mean)
+    spelled = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+    names = [spelled(path) for path, _ in paths]
+    parts = ", ".join(dict.fromkeys(name.partition("/")[0] for name in names))
+    for begin, factor in factors:
+        require(
+            any(name.startswith(begin) for name in names),
+            f"es.sigma_factor {begin} {factor:g}: no weight's name begins so; choose "
+            f"of {parts}, or a path in one of them.",
+        )
+    longest = sorted(factors, key=lambda each: -len(each[0]))
+    found = [
+        next((factor for begin, factor in longest if name.startswith(begin)), 1.0)
+        for name in names
+    ]
+    require(
+        any(found),
+        "es.sigma_factor is 0 for all weights, and nothing would be perturbed; leave "
+        "one of them out.",
+    )
+    return found
+
+
+def _scaled(epsilon: jax.Array, sizes: list[int], factors: list[float]) -> jax.Array:
+    """Multiplies parts of a flat ε, of which a rest stays as it is."""
+    if all(factor == 1.0 for factor in factors):
+        return epsilon
+    *parts, rest = jnp.split(epsilon, np.cumsum(sizes))
+    parts = [f * part for f, part in zip(factors, parts, strict=True)]
+    return jnp.concatenate([*parts, rest])
 
 
 def normals(key: jax.Array, count: int) -> jax.Array:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from jax_es.config import ESConfig
+from jax_es.es.noise import leaf_factors
 from jax_es.types import PyTree
 
 
@@ -19,11 +20,20 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
 
     since (1 − λ)(θ + lr·m) − θ = (1 − λ) lr·m − λθ. The chain *ascends*: this is the
     one place where the sign of the step is decided. With ``weight_decay_anchor`` start
-    the decay is towards θ₀ instead of 0 (:func:`add_anchored_decay`).
+    the decay is towards θ₀ instead of 0 (:func:`add_anchored_decay`). Weights that are
+    not perturbed do not decay.
     """
     decay = config.weight_decay
+    to_zero = optax.add_decayed_weights(-decay)
+    if any(factor == 0 for _, factor in config.sigma_factor):
+
+        def perturbed(mean: PyTree) -> PyTree:
+            factors = leaf_factors(config.sigma_factor, mean)
+            return jax.tree.unflatten(jax.tree.structure(mean), map(bool, factors))
+
+        to_zero = optax.masked(to_zero, perturbed)
     decays = {
-        "zero": optax.add_decayed_weights(-decay),
+        "zero": to_zero,
         "start": add_anchored_decay(decay),
     }
     directions = {

@@ -170,9 +170,9 @@ def strategy(
     )
     match name:
         case "openai-es":
-            return openai_es(config, make_noise(config))
+            return openai_es(config, make_noise(config, theta))
         case "guided":
-            return guided(config, make_noise(config))
+            return guided(config, make_noise(config, theta))
         case "novelty":
             require(
                 descriptor_size >= 1,
@@ -180,7 +180,7 @@ def strategy(
                 f"members did, got {descriptor_size}; add descriptor_size=2 where two "
                 "numbers describe it.",
             )
-            return novelty_search(config, descriptor_size, make_noise(config))
+            return novelty_search(config, descriptor_size, make_noise(config, theta))
     return held_strategy(config, theta)
 
 

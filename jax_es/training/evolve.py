@@ -185,7 +185,7 @@ def evolve(
         devices = Devices(local[:num_devices])
         settings |= {"chunk_size": chunk_size or 256, "num_devices": devices.count}
         _check_counts(settings)
-        noise = make_noise(es)
+        noise = make_noise(es, theta)
         function = FunctionFitness(
             fitness, theta, es, noise, devices, settings["chunk_size"]
         )

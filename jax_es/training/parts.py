@@ -202,7 +202,7 @@ def make_strategy(
         from jax_es.es.strategies import held_strategy  # late: it loads evosax
 
         return held_strategy(es, mean)
-    noise = make_noise(es)
+    noise = make_noise(es, _shape(parts.policy.init))
     if evaluator is None:
         weighted_sum = spread_weighted_sum(noise, parts.devices, on_call, es.num_pairs)
     else:

@@ -1,5 +1,6 @@
 """ε: uncorrelated, antithetic, and the same wherever it is drawn; full or factored."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_es.checks import ConfigError
 from jax_es.config import ESConfig
-from jax_es.es.noise import FullNoise, LowRankNoise
+from jax_es.es.noise import FullNoise, LowRankNoise, make_noise
 from jax_es.es.openai_es import openai_es
 from tests.comparing import assert_equal_bits, variables_of
 from tests.jax_es.es.drawn import drawn, flat, written_out
@@ -132,6 +134,64 @@ def test_members_are_mean_plus_and_minus_sigma_epsilon(name, noise):
         step, centre = 0.02 * unit, np.asarray(centre)
         np.testing.assert_allclose(member[:, 0], centre + step, rtol=3e-7, atol=1e-7)
         np.testing.assert_allclose(member[:, 1], centre - step, rtol=3e-7, atol=1e-7)
+
+
+FACTORS = (("dense", 0.5), ("dense/bias", 0.0), ("table", 2.0))
+LEAF_FACTORS = {
+    "conv": 1.0,
+    "dense": {"kernel": 0.5, "bias": 0.0},
+    "scale": 1.0,
+    "table": 2.0,
+    "thin": 1.0,
+}
+
+
+def test_weights_have_a_sigma_of_their_own(name, noise):
+    """Members, the sum and the update: the same normals, times the factors."""
+    own = dataclasses.replace(noise, factors=FACTORS)
+    plain, scaled = (drawn(n, KEY, range(3), MEAN) for n in (noise, own))
+    for leaf, other, factor in zip(
+        *map(jax.tree.leaves, (scaled, plain, LEAF_FACTORS)), strict=True
+    ):
+        np.testing.assert_allclose(leaf, factor * other, rtol=1e-6, atol=1e-6)
+    weights = np.float32(np.random.default_rng(0).normal(size=NUM_PAIRS))
+    plain, scaled = (weighted_sum(n, range(NUM_PAIRS), weights) for n in (noise, own))
+    for leaf, other, factor in zip(
+        *map(jax.tree.leaves, (scaled, plain, LEAF_FACTORS)), strict=True
+    ):
+        np.testing.assert_allclose(leaf, factor * other, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "clipup"])
+def test_weights_without_a_sigma_stay_as_they_are(optimizer):
+    config = ESConfig(
+        num_pairs=8,
+        optimizer=optimizer,
+        weight_decay=0.1,
+        perturbation="low-rank",
+        sigma_factor=FACTORS,
+    )
+    es = openai_es(config, make_noise(config, MEAN))
+    mean = jax.tree.map(lambda leaf: leaf + 1.0, MEAN)
+    state = es.init(KEY, mean)
+    for _ in range(2):
+        state, _ = es.tell(state, np.arange(16.0))
+    for leaf, before, factor in zip(
+        *map(jax.tree.leaves, (state.mean, mean, LEAF_FACTORS)), strict=True
+    ):
+        assert np.array_equal(leaf, before) == (factor == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ((("dens/", 0.5),), "sigma_factor dens/ 0.5: no weight's name begins so; choo"),
+        ((("", 0.0),), "sigma_factor is 0 for all weights"),
+    ],
+)
+def test_names_that_no_weight_has_are_refused(factors, words):
+    with pytest.raises(ConfigError, match=words):
+        make_noise(ESConfig(num_pairs=8, sigma_factor=factors), MEAN)
 
 
 # The weighted sum
