@@ -171,7 +171,11 @@ def _violated(hint: Any, value: Any) -> Iterator[str]:
         if all(found):
             yield " or ".join(each for each in found if each != "NoneType")
     elif origin is Annotated:
-        yield from (found := [*_violated(arguments[0], value)])
+        found = [*_violated(arguments[0], value)]
+        words = [each.words for each in arguments[1:] if isinstance(each, Range)]
+        # What is in a tuple says more than that it is one.
+        is_tuple = typing.get_origin(arguments[0]) is tuple
+        yield from words if found and words and is_tuple else found
         for each in arguments[1:]:
             if isinstance(each, Range) and not (found or each.holds(value)):
                 yield each.words

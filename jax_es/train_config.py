@@ -23,6 +23,7 @@ from jax_es.checks import (
     check_numbers,
     check_types,
     from_json,
+    listed,
     option,
     require,
 )
@@ -365,13 +366,13 @@ def require_same(
     """Raises ``ConfigError`` if a resume changes anything: name → (was, now)."""
     # JAX's settings are variables of the environment.
     words = {name: name if name.isupper() else option(name) for name in changed}
-    listed = "; ".join(
-        f"{words[name]} was {was!r}, now {now!r}"
+    found = "; ".join(
+        f"{words[name]} was {listed(was)!r}, now {listed(now)!r}"
         for name, (was, now) in changed.items()
     )
     require(
         not changed,
-        f"--resume would change {what}: {listed}. Leave these as they were, or "
+        f"--resume would change {what}: {found}. Leave these as they were, or "
         f"{remedy}.",
     )
 

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,12 +15,16 @@ from types import SimpleNamespace
 import pytest
 
 from jax_es import evaluate, pretrain, train
+from jax_es.runs.directory import RunDirectory
 from jax_es.train_config import differences
 
 ROOT = Path(__file__).parents[1]
 RUNS = ("tasks", "learning_curves", "perturbation_attention", "atari")
 RUNS += ("robots", "varied", "control", "games", "games_trials", "games_frames")
 RUNS += ("games_strategies",)
+POLICIES = sorted((ROOT / "results" / "policies").iterdir())
+# What a command leaves to the machine.
+OF_MACHINE = {"rollout.num_slots", "rollout.slots_per_core", "rollout.num_devices"}
 PROGRAMS = {"jax_es.train": train, "jax_es.pretrain": pretrain}
 
 spec = importlib.util.spec_from_file_location("tables", ROOT / "results" / "tables.py")
@@ -128,9 +133,7 @@ def test_seeds_that_do_not_arrive_are_counted(steps, said):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* holds no digests")
-@pytest.mark.parametrize(
-    "policy", sorted((ROOT / "results" / "policies").iterdir()), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
     recorded = [
         json.loads(file.read_text())
@@ -145,3 +148,14 @@ def test_the_committed_policies_do_what_the_tables_say(policy, capsys):
     fall = (median["return_max"] - median["return_min"]) / 5
     error = max(4 * median["return_std"] / math.sqrt(5), fall)
     assert found == pytest.approx(median["return_mean"], rel=0.02, abs=error)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_stored_policys_command_trains_it_again(policy):
+    text = (policy / "README.md").read_text()
+    found = re.search(r"^python -m jax_es\.train (.*)$", text, re.MULTILINE)
+    if found is None:
+        return  # it was cloned, or evolved in parts
+    config = train.parse(shlex.split(found.group(1))).config
+    changed = differences(RunDirectory(policy).config(), config)
+    assert changed.keys() <= OF_MACHINE

@@ -44,6 +44,9 @@ value that was not typed, followed by whose it is."""
 _typed: set[str] = set()
 """The options on its command line, with hyphens."""
 
+_ADDED_TO = ("rollout.variation_range", "es.sigma_factor")
+"""Fields that hold what is typed besides what the preset has."""
+
 _CHOSEN_BY = {
     "--strategy": "es.",
     "--es.strategy": "es.",
@@ -250,16 +253,22 @@ def parse_options(
 def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
     """Moves ``--env.kwargs.NAME VALUE``, whose names tyro cannot know, to the default.
 
-    That is a dataclass with fields ``env`` and ``es``, or ``config`` which has them;
-    what belongs to a field that it lacks stays.
+    And so ``--rollout.variation-range`` without a value, to none of the preset's, since
+    tyro adds to those what is typed. The default is a dataclass with fields ``env`` and
+    ``es``, or ``config`` which has them; what belongs to a field that it lacks stays.
     """
     rest, outer = list(argv), typing.cast(Any, default)
     inner: Any = getattr(outer, "config", outer)
-    for argument in argv:
+    for i, argument in enumerate(argv):
         name = argument.partition("=")[0]
         dotted = name.removeprefix("--").replace("-", "_")
         part, _, key = dotted.partition(".")
         is_option = argument.startswith("--")  # no value, as one of --search
+        is_bare = is_option and all(w.startswith("--") for w in argv[i + 1 : i + 2])
+        if is_bare and dotted in _ADDED_TO and hasattr(inner, part):
+            rest.remove(argument)
+            new = {part: dataclasses.replace(getattr(inner, part), **{key: ()})}
+            inner = dataclasses.replace(inner, **new)
         if is_option and dotted.startswith(KWARGS) and hasattr(inner, part):
             value = _literal(take_option(rest, name))
             where, _, key = key.partition(".")

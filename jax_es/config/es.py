@@ -126,10 +126,10 @@ class ESConfig:
     rank: Count = 1
     """Columns of the factors (r); read by perturbation low-rank only."""
     sigma_factor: SigmaFactors = ()
-    """σ of the weights whose names begin with NAME is FACTOR times sigma, and so is
-    their part of the estimate; 0 leaves them as they began. Names are paths in the
-    network, as blocks_0/key/kernel. Of several that fit the longest counts. Once for
-    each name."""
+    """The weights whose names begin with NAME have FACTOR times sigma, and so much of
+    the estimate; with 0 they do not move. Names are paths in the network, as
+    blocks_0/key/kernel (blocks_1/ is one block, blocks_1 also blocks_10). Of several
+    that fit the longest counts. Not with guided. Once for each name."""
     common_seeds: Literal["pair", "generation"] = "pair"
     """Which members meet the same environment seed: the two of a pair (members 2i and
     2i + 1 where there are no pairs), or all of a generation (as the paper's code)."""
@@ -175,8 +175,9 @@ class ESConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "es.")
-        last = {entry[0]: entry for entry in self.sigma_factor}
-        object.__setattr__(self, "sigma_factor", tuple(last.values()))
+        # A JSON file has lists.
+        factors = tuple(dict(self.sigma_factor).items())
+        object.__setattr__(self, "sigma_factor", factors)
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if value == field.default:
@@ -263,6 +264,8 @@ class ESConfig:
     def reads(self, name: str) -> bool:
         """Returns whether the strategy reads a field of this record."""
         is_scheduled = self.obedience_weight_end is not None
+        if name == "sigma_factor":  # guided's noise has one σ along its direction
+            return self.strategy in ("openai-es", "novelty")
         return (
             self.strategy in ESTIMATING
             or name in ("strategy", "kwargs", *SHARED)

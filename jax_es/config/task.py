@@ -196,7 +196,7 @@ class RolloutConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "rollout.")
-        last = {entry[0]: entry for entry in self.variation_range}
+        last = {entry[0]: tuple(entry) for entry in self.variation_range}
         object.__setattr__(self, "variation_range", tuple(last.values()))
 
     @property

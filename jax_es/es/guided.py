@@ -180,11 +180,6 @@ def guided(
         f"es.perturbation {config.perturbation} has no meaning with es.strategy guided:"
         " a direction has no factors; leave it out (full).",
     )
-    require(
-        not config.sigma_factor,
-        "es.sigma_factor has no meaning with es.strategy guided, whose noise along the "
-        "direction has one σ; leave it out.",
-    )
     es = openai_es(config, FullNoise() if noise is None else noise, weighted_sum)
 
     def init(key: jax.Array, mean: PyTree) -> GuidedState:

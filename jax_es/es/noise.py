@@ -277,11 +277,12 @@ def leaf_factors(factors: tuple[tuple[str, float], ...], mean: PyTree) -> list[f
     spelled = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
     names = [spelled(path) for path, _ in paths]
     parts = ", ".join(dict.fromkeys(name.partition("/")[0] for name in names))
+    remedy = f"choose of {parts}, or a path in one of them" if parts else "leave it out"
     for begin, factor in factors:
         require(
             any(name.startswith(begin) for name in names),
-            f"es.sigma_factor {begin} {factor:g}: no weight's name begins so; choose "
-            f"of {parts}, or a path in one of them.",
+            f"es.sigma_factor {begin} {factor:g}: no weight's name begins so; "
+            f"{remedy}.",
         )
     longest = sorted(factors, key=lambda each: -len(each[0]))
     found = [
@@ -291,7 +292,7 @@ def leaf_factors(factors: tuple[tuple[str, float], ...], mean: PyTree) -> list[f
     require(
         any(found),
         "es.sigma_factor is 0 for all weights, and nothing would be perturbed; leave "
-        "one of them out.",
+        "it out.",
     )
     return found
 

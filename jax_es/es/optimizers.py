@@ -20,20 +20,12 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
 
     since (1 − λ)(θ + lr·m) − θ = (1 − λ) lr·m − λθ. The chain *ascends*: this is the
     one place where the sign of the step is decided. With ``weight_decay_anchor`` start
-    the decay is towards θ₀ instead of 0 (:func:`add_anchored_decay`). Weights that are
-    not perturbed do not decay.
+    the decay is towards θ₀ instead of 0 (:func:`add_anchored_decay`). Weights with a
+    ``sigma_factor`` of 0 do not move.
     """
     decay = config.weight_decay
-    to_zero = optax.add_decayed_weights(-decay)
-    if any(factor == 0 for _, factor in config.sigma_factor):
-
-        def perturbed(mean: PyTree) -> PyTree:
-            factors = leaf_factors(config.sigma_factor, mean)
-            return jax.tree.unflatten(jax.tree.structure(mean), map(bool, factors))
-
-        to_zero = optax.masked(to_zero, perturbed)
     decays = {
-        "zero": to_zero,
+        "zero": optax.add_decayed_weights(-decay),
         "start": add_anchored_decay(decay),
     }
     directions = {
@@ -51,8 +43,29 @@ def make_optimizer(config: ESConfig) -> optax.GradientTransformation:
         directions[config.optimizer],
         optax.scale_by_schedule(rate) if rate else optax.scale(config.learning_rate),
         optax.scale(1.0 - decay),
-        decays[config.weight_decay_anchor],
+        _moving(config, decays[config.weight_decay_anchor]),
     )
+
+
+def _moving(
+    config: ESConfig, last: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """Returns a chain's last part, after which weights that have no σ do not move.
+
+    Its state is the same with and without such, so that phases may change them.
+    """
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None):
+        updates, state = last.update(updates, state, params)
+        leaves, structure = jax.tree.flatten(updates)
+        factors = leaf_factors(config.sigma_factor, updates)
+        leaves = [
+            leaf if factor else jnp.zeros_like(leaf)
+            for leaf, factor in zip(leaves, factors, strict=True)
+        ]
+        return structure.unflatten(leaves), state
+
+    return optax.GradientTransformation(last.init, update)
 
 
 def change_optimizer(config: ESConfig, state: Any, mean: PyTree) -> Any:

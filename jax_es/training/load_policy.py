@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_es.checks import require
-from jax_es.rollout.observation_statistics import (
-    normalized,
-)
+from jax_es.rollout.observation_statistics import normalized
 from jax_es.train_config import policy_kind
 from jax_es.training.build import make_env, make_policy
 from jax_es.training.single_env import is_single

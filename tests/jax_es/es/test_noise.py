@@ -12,6 +12,7 @@ from jax_es.checks import ConfigError
 from jax_es.config import ESConfig
 from jax_es.es.noise import FullNoise, LowRankNoise, make_noise
 from jax_es.es.openai_es import openai_es
+from jax_es.es.optimizers import change_optimizer
 from tests.comparing import assert_equal_bits, variables_of
 from tests.jax_es.es.drawn import drawn, flat, written_out
 
@@ -162,24 +163,31 @@ def test_weights_have_a_sigma_of_their_own(name, noise):
         np.testing.assert_allclose(leaf, factor * other, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("anchor", ["zero", "start"])
 @pytest.mark.parametrize("optimizer", ["momentum", "clipup"])
-def test_weights_without_a_sigma_stay_as_they_are(optimizer):
+def test_weights_without_a_sigma_do_not_move(optimizer, anchor):
+    """From the start, and in a later phase, whose optimizer goes on."""
     config = ESConfig(
         num_pairs=8,
         optimizer=optimizer,
         weight_decay=0.1,
+        weight_decay_anchor=anchor,
         perturbation="low-rank",
         sigma_factor=FACTORS,
     )
-    es = openai_es(config, make_noise(config, MEAN))
-    mean = jax.tree.map(lambda leaf: leaf + 1.0, MEAN)
-    state = es.init(KEY, mean)
-    for _ in range(2):
-        state, _ = es.tell(state, np.arange(16.0))
-    for leaf, before, factor in zip(
-        *map(jax.tree.leaves, (state.mean, mean, LEAF_FACTORS)), strict=True
-    ):
-        assert np.array_equal(leaf, before) == (factor == 0.0)
+    later = dataclasses.replace(config, sigma_factor=(("table", 0.0),))
+    state = openai_es(config).init(KEY, jax.tree.map(lambda leaf: leaf + 1.0, MEAN))
+    for each, frozen in ((config, {"bias"}), (later, {"table"}), (config, {"bias"})):
+        es, before = openai_es(each, make_noise(each, MEAN)), state.mean
+        slow = change_optimizer(each, state.optimizer_state, before)
+        assert_equal_bits(slow, state.optimizer_state)
+        for seed in range(2):
+            fitness = np.random.default_rng(seed).normal(size=16)
+            state, _ = es.tell(state, fitness)
+        same = jax.tree.map(np.array_equal, state.mean, before)
+        found, _ = jax.tree_util.tree_flatten_with_path(same)
+        still = {path[-1].key for path, is_same in found if is_same}
+        assert still == frozen
 
 
 @pytest.mark.parametrize(
@@ -187,6 +195,8 @@ def test_weights_without_a_sigma_stay_as_they_are(optimizer):
     [
         ((("dens/", 0.5),), "sigma_factor dens/ 0.5: no weight's name begins so; choo"),
         ((("", 0.0),), "sigma_factor is 0 for all weights"),
+        ([["a", 0.5]], "sigma_factor a 0.5: no weight's name begins so; choose of con"),
+        (("a", 0.5), "sigma_factor must be a name with a finite number of at least 0"),
     ],
 )
 def test_names_that_no_weight_has_are_refused(factors, words):
