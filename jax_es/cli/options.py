@@ -264,7 +264,7 @@ def _take_kwargs(argv: list[str], default: T) -> tuple[list[str], T]:
         dotted = name.removeprefix("--").replace("-", "_")
         part, _, key = dotted.partition(".")
         is_option = argument.startswith("--")  # no value, as one of --search
-        is_bare = is_option and all(w.startswith("--") for w in argv[i + 1 : i + 2])
+        is_bare = argument == name and all(w[:2] == "--" for w in argv[i : i + 2])
         if is_bare and dotted in _ADDED_TO and hasattr(inner, part):
             rest.remove(argument)
             new = {part: dataclasses.replace(getattr(inner, part), **{key: ()})}

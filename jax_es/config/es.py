@@ -129,7 +129,8 @@ class ESConfig:
     """The weights whose names begin with NAME have FACTOR times sigma, and so much of
     the estimate; with 0 they do not move. Names are paths in the network, as
     blocks_0/key/kernel (blocks_1/ is one block, blocks_1 also blocks_10). Of several
-    that fit the longest counts. Not with guided. Once for each name."""
+    that fit the longest counts. Not with guided. Once for each name; without values,
+    none of the preset's."""
     common_seeds: Literal["pair", "generation"] = "pair"
     """Which members meet the same environment seed: the two of a pair (members 2i and
     2i + 1 where there are no pairs), or all of a generation (as the paper's code)."""

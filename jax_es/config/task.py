@@ -158,7 +158,7 @@ class RolloutConfig:
     observation-noise or delay of MuJoCo's tasks; another environment's own) from LOW to
     HIGH, uniformly, the same for both of a pair. θ's own evaluation, and what reads a
     run, such as evaluate, vary nothing. Once for each name; of several the last
-    counts."""
+    counts. Without values: none of the preset's."""
     num_devices: Count | None = None
     """XLA devices to spread the population over; one per available core on a CPU, or
     all local accelerators, if not given. A run keeps the number it began with."""

@@ -128,6 +128,10 @@ def test_the_command_line_takes_and_tells_them():
     again = [*options.split(), "--rollout.variation-range", "mass", "1", "2"]
     changed = train.parse(again).config.rollout.variation_range
     assert changed == (("mass", 1.0, 2.0), ranges[1])
+    preset = ["inverted-double-pendulum", "--policy", "linear"]
+    assert train.parse(preset).config.rollout.variation_range == ranges[1:]
+    none = [*preset, "--rollout.variation-range", "--seed", "1"]
+    assert train.parse(none).config.rollout.variation_range == ()
 
 
 @pytest.mark.parametrize(
