@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python} game=${1:-} seed=${2:-0} epochs=${3:-4} size=${4:-small}
-declare -A asked=([hero]=7400 [kangaroo]=1600 [zaxxon]=2000 [space-invaders]=400 [frostbite]=220)
+declare -A asked=([hero]=7400 [kangaroo]=1600 [zaxxon]=2000 [space-invaders]=400 [frostbite]=160)
 declare -A sampled=([hero]=sample [zaxxon]=sample)
 rules=(--env.game "$game" --env.sticky-actions 0.25 --env.noop-max 30)
 case $size in
