@@ -172,13 +172,14 @@ def _violated(hint: Any, value: Any) -> Iterator[str]:
             yield " or ".join(each for each in found if each != "NoneType")
     elif origin is Annotated:
         found = [*_violated(arguments[0], value)]
-        words = [each.words for each in arguments[1:] if isinstance(each, Range)]
-        # What is in a tuple says more than that it is one.
-        is_tuple = typing.get_origin(arguments[0]) is tuple
-        yield from words if found and words and is_tuple else found
-        for each in arguments[1:]:
-            if isinstance(each, Range) and not (found or each.holds(value)):
-                yield each.words
+        ranges = [each for each in arguments[1:] if isinstance(each, Range)]
+        if not found:
+            yield from (each.words for each in ranges if not each.holds(value))
+        elif ranges and typing.get_origin(arguments[0]) is tuple:
+            # What is in a tuple says more than that it is one.
+            yield from (each.words for each in ranges)
+        else:
+            yield from found
     elif origin is not Literal and not is_of_type(value, hint):
         yield getattr(hint, "__name__", str(hint))
 
